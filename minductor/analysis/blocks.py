@@ -21,7 +21,7 @@ the axis. Then each digit is one dimension of the block, and the terms add up to
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.core.expressions.algebra import children, const_and_terms, factors_of, product_of
 from minductor.core.expressions.bounds import Extents, at_least, divides
@@ -32,8 +32,7 @@ from minductor.ir.program.memory_access import ONE, ZERO, BlockAccess, BlockDim
 from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Body, Constant, Index, Load, Masked, Op, Store
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The values of an axis for which a masked region runs: from `start` up to, not including, `stop`."""
 
     start: Expr
@@ -43,8 +42,7 @@ class Window:
 NO_WINDOWS: Mapping[str, Window] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """One term of an index: factor * ((axis // step) % radix), or factor * (axis // step) if the radix is None."""
 
     factor: Expr
@@ -170,8 +168,7 @@ def _sorted_by_division(places: Sequence[Expr]) -> list[Expr] | str:
 # --- masks --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MaskContext:
+class MaskContext(NamedTuple):
     """The masked regions around an access.
 
     `path`: the positions of the `masked` ops that lead to it, outermost first. `windows`: by axis, the values for which

@@ -17,7 +17,7 @@ of gcc's float builtins and `{bits}` the dtype's width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 
@@ -40,8 +40,7 @@ BITWISE: Mapping[str, str] = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xo
 PYTHON_MATH = "sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh"
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(NamedTuple):
     """One operator. `_int`, `_bool` and `_f64` are for dtypes that need another text. "": Triton has no spelling."""
 
     triton: str

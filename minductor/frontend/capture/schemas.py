@@ -11,9 +11,9 @@ Takes an operator's name ("aten.mm.default"). Gives `OperatorFacts` read from it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -91,8 +91,7 @@ IN_PLACE_FORMS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorFacts:
+class OperatorFacts(NamedTuple):
     """What an operator's schema says.
 
     `written`: the positions of the arguments that it writes (a number, or the name if keyword-only).

@@ -15,8 +15,8 @@ masked loads of neighbouring addresses with the same mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expressions.expr import floordiv, integer
@@ -210,8 +210,7 @@ def imag(ctx: Lowering, x: Complex) -> Value:
 # --- formulas -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ComplexTerm:
+class ComplexTerm(NamedTuple):
     """A complex value of a kernel's body: the Terms of its components."""
 
     re: KernelValue

@@ -13,9 +13,9 @@ position that is NaN or far outside reads zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
+from typing import NamedTuple
 
 from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
@@ -150,8 +150,7 @@ def grid_sampler_backward(
     return tuple(make(m) if isinstance(m, TensorMeta) and ctx.is_result_used(n) else None for n, (m, make) in pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class SampleGradients:
+class SampleGradients(NamedTuple):
     """The arguments of a gradient of grid_sample; each kernel computes the positions again."""
 
     ctx: Lowering

@@ -11,7 +11,7 @@ and statistics are saved in the traced dtype. Refuses (to an extern call) tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.expressions.expr import Expr
@@ -63,8 +63,7 @@ def apply_affine(y: KernelValue, affine: Sequence[KernelValue], weight: View | N
     return y if bias is None else y + left.pop(0)
 
 
-@dataclass(frozen=True, slots=True)
-class RowGradients:
+class RowGradients(NamedTuple):
     """The operands of the gradient of a normalization over rows, and the terms that it is made of at one element.
 
     Terms are in the dtype `compute`. `mean` is None for rms norm, which does not subtract it.

@@ -20,8 +20,7 @@ bools.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
@@ -56,8 +55,7 @@ Where: TypeAlias = Callable[[KernelBuilder], Coords | Expr]
 What: TypeAlias = Callable[[KernelBuilder], KernelValue]  # loop -> the value that its current point writes
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """The tensor `x` that an operator writes, and whether it writes x itself or a copy that becomes the result."""
 
     ctx: Lowering

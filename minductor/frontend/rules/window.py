@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minductor.core.dtypes import I64, DType
 from minductor.core.expressions.bounds import at_least
@@ -52,8 +52,7 @@ class Taps:
     tap: Callable[[Expr, Expr], tuple[Expr, tuple[Expr, ...]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The windows of one dimension: element k of window o is element o * stride - pad + k * dilation of the input.
 
     `size` is that of the input, and `number` how many windows there are.
@@ -114,8 +113,7 @@ class Window:
         return Taps(integer(reach), tap)
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptiveWindow:
+class AdaptiveWindow(NamedTuple):
     """The windows of one dimension of adaptive pooling: `number` windows of nearly equal size over `size` elements.
 
     Window o is [floor(o * size / number), ceil((o + 1) * size / number)), as in eager.
