@@ -10,7 +10,7 @@ reductions of them; a dimension of extent 1 gets the coordinate 0 and no axis. R
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from minductor.core.dtypes import I64, DType, compute_dtype
@@ -100,6 +100,24 @@ class KernelBuilder:
         return self.b.build()
 
 
+def _method(name: str) -> Callable[[KernelValue, KernelValue | float], KernelValue]:
+    """A method of KernelValue that adds the op `name` of its value and another one."""
+
+    def method(self: KernelValue, other: KernelValue | float) -> KernelValue:
+        return self.op(name, other)
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[KernelValue, float], KernelValue]:
+    """A method of KernelValue that adds the op `name` of a number and its value."""
+
+    def method(self: KernelValue, other: float) -> KernelValue:
+        return self.number(other).op(name, self)
+
+    return method
+
+
 class KernelValue:
     """The result of an op in a kernel's body, with arithmetic operators that add ops; a Python number takes its dtype.
 
@@ -134,53 +152,24 @@ class KernelValue:
         given = [self.at, *(self._as_value(o).at for o in others)]
         return KernelValue(self.b, self.b.op(name, *given))
 
-    def __add__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("add", other)
-
-    def __sub__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("sub", other)
-
-    def __mul__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("mul", other)
-
-    def __truediv__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("div", other)
-
-    def __radd__(self, other: float) -> KernelValue:
-        return self.number(other).op("add", self)
-
-    def __rsub__(self, other: float) -> KernelValue:
-        return self.number(other).op("sub", self)
-
-    def __rmul__(self, other: float) -> KernelValue:
-        return self.number(other).op("mul", self)
-
-    def __rtruediv__(self, other: float) -> KernelValue:
-        return self.number(other).op("div", self)
+    __add__ = _method("add")
+    __sub__ = _method("sub")
+    __mul__ = _method("mul")
+    __truediv__ = _method("div")
+    __radd__ = _reflected("add")
+    __rsub__ = _reflected("sub")
+    __rmul__ = _reflected("mul")
+    __rtruediv__ = _reflected("div")
+    __lt__ = _method("lt")
+    __le__ = _method("le")
+    __gt__ = _method("gt")
+    __ge__ = _method("ge")
+    equals = _method("eq")
+    both = _method("logical_and")
+    either = _method("logical_or")
 
     def __neg__(self) -> KernelValue:
         return self.op("neg")
-
-    def __lt__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("lt", other)
-
-    def __le__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("le", other)
-
-    def __gt__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("gt", other)
-
-    def __ge__(self, other: KernelValue | float) -> KernelValue:
-        return self.op("ge", other)
-
-    def equals(self, other: KernelValue | float) -> KernelValue:
-        return self.op("eq", other)
-
-    def both(self, other: KernelValue) -> KernelValue:
-        return self.op("logical_and", other)
-
-    def either(self, other: KernelValue) -> KernelValue:
-        return self.op("logical_or", other)
 
     def cast(self, dtype: DType) -> KernelValue:
         return KernelValue(self.b, self.b.cast(self.at, dtype))
