@@ -111,6 +111,15 @@ class OperatorFacts(NamedTuple):
     is_capturable: bool
 
 
+def operator_names(names: str) -> tuple[str, ...]:
+    """The full names of ATen operators that blanks separate; one without an overload has the overload `default`.
+
+    >>> operator_names("clone fill.Tensor")
+    ('aten.clone.default', 'aten.fill.Tensor')
+    """
+    return tuple(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names.split())
+
+
 def find_overload(op: str) -> Any:
     """The torch operator of that name, or None."""
     parts = op.split(".")

@@ -11,7 +11,7 @@ Takes and gives plain data. Refuses operands that are neither tensors nor number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,12 +21,20 @@ from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
+from minductor.frontend.capture.schemas import operator_names
 from minductor.frontend.capture.size_formulas import is_one, is_zero
 from minductor.ir.program.nodes import Ref, Region, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 # what a node of the graph can stand for
 Value: TypeAlias = "Operand | ComplexPair | Region | str | DType | Token | tuple[Value, ...] | None"
+# rule(ctx, *args, **kwargs) lowers a call of an operator with these arguments to the value that it returns
+Rule: TypeAlias = Callable[..., "Value"]
+
+
+def rules_for(names: str, rule: Rule) -> dict[str, Rule]:
+    """Rows of a table of rules: one for each ATen operator among the names, which blanks separate."""
+    return dict.fromkeys(operator_names(names), rule)
 
 
 @dataclass(frozen=True, slots=True)

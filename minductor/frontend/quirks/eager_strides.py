@@ -25,11 +25,7 @@ Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
 
 
 def _operators(names: str) -> frozenset[str]:
-    """The full names of ATen operators; an operator without an overload has the overload `default`.
-
-    >>> sorted(_operators("clone fill.Tensor"))
-    ['aten.clone.default', 'aten.fill.Tensor']
-    """
+    """As `capture.schemas.operator_names`, which the quirks may not import."""
     return frozenset(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names.split())
 
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expressions.expr import floordiv, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
+from minductor.frontend.capture.schemas import operator_names
 from minductor.frontend.capture.size_formulas import count
 from minductor.frontend.lowering_context.complex_pairs import (
     deinterleaved,
@@ -30,13 +31,21 @@ from minductor.frontend.lowering_context.complex_pairs import (
 )
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import ComplexPair, Operand, Value, is_zero_sized, promoted, wrap_dims
+from minductor.frontend.lowering_context.values import (
+    ComplexPair,
+    Operand,
+    Rule,
+    Value,
+    is_zero_sized,
+    promoted,
+    rules_for,
+    wrap_dims,
+)
 from minductor.frontend.rules import views
 from minductor.frontend.rules.reduce import Dims
 from minductor.frontend.rules.table import RULES as REAL
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 Complex: TypeAlias = "View | ComplexPair"
 ComplexOperand: TypeAlias = "Operand | ComplexPair"
 Result = TypeVar("Result", "ComplexTerm", KernelValue)
@@ -348,74 +357,49 @@ _FIRST_ARGUMENT = (
     " gather sum sum.dim_IntList cumsum cat stack zero"
 )
 _FIRST_TWO = "select_scatter diagonal_scatter"
+# componentwise operators whose arguments may be real too -> the positions of these arguments
 _MIXED: Mapping[str, tuple[int, ...]] = {
-    "copy": (1,),
-    "full": (1,),
-    "fill.Scalar": (1,),
-    "fill.Tensor": (1,),
-    "scalar_tensor": (0,),
     "zeros": (),
-    "masked_fill.Scalar": (0, 2),
-    "masked_fill.Tensor": (0, 2),
-    "where.self": (1, 2),
-    "where.ScalarOther": (1, 2),
-    "where.ScalarSelf": (1, 2),
-    "where.Scalar": (1, 2),
+    "scalar_tensor": (0,),
+    "copy full fill.Scalar fill.Tensor": (1,),
+    "masked_fill.Scalar masked_fill.Tensor": (0, 2),
+    "where.self where.ScalarOther where.ScalarSelf where.Scalar": (1, 2),
 }
 _ALLOCATED = "empty.memory_format empty_strided empty_like empty_permuted new_empty new_empty_strided"
 
-
-def _op_name(name: str) -> str:
-    """The full name of an operator, with the overload `default` if none is given."""
-    return f"aten.{name}" if "." in name else f"aten.{name}.default"
-
-
-def _overloads(name: str, rule: Rule, kinds: str = "Tensor Scalar") -> dict[str, Rule]:
-    """One row for each overload of an operator."""
-    return {f"aten.{name}.{kind}": rule for kind in kinds.split()}
-
-
 RULES: Mapping[str, Rule] = {
     **{op: window(rule) for op, rule in views.RULES.items()},
-    **{_op_name(name): componentwise(_op_name(name), 0) for name in _FIRST_ARGUMENT.split()},
-    **{_op_name(name): componentwise(_op_name(name), 0, 1) for name in _FIRST_TWO.split()},
-    **{_op_name(name): componentwise(_op_name(name), *positions, is_mixed=True) for name, positions in _MIXED.items()},
-    **{_op_name(name): REAL[_op_name(name)] for name in _ALLOCATED.split()},
-    **{_op_name(name): real_or_complex(_op_name(name), ones) for name in ("ones", "ones_like", "new_ones")},
+    **{op: componentwise(op, 0) for op in operator_names(_FIRST_ARGUMENT)},
+    **{op: componentwise(op, 0, 1) for op in operator_names(_FIRST_TWO)},
+    **{op: componentwise(op, *at, is_mixed=True) for names, at in _MIXED.items() for op in operator_names(names)},
+    **{op: REAL[op] for op in operator_names(_ALLOCATED)},
+    **{op: real_or_complex(op, ones) for op in operator_names("ones ones_like new_ones")},
+    **{op: real_or_complex(op, componentwise(op, 0)) for op in operator_names("zeros_like new_zeros")},
     **{
-        _op_name(name): real_or_complex(_op_name(name), componentwise(_op_name(name), 0))
-        for name in ("zeros_like", "new_zeros")
+        op: real_or_complex(op, componentwise(op, position, is_mixed=True))
+        for op, position in (("aten.full_like.default", 1), ("aten.new_full.default", 2))
     },
-    "aten.full_like.default": real_or_complex(
-        "aten.full_like.default", componentwise("aten.full_like.default", 1, is_mixed=True)
-    ),
-    "aten.new_full.default": real_or_complex(
-        "aten.new_full.default", componentwise("aten.new_full.default", 2, is_mixed=True)
-    ),
     "aten._to_copy.default": to_copy,
     "aten.copy_.default": copy_into,
-    "aten.mean.default": mean,
-    "aten.mean.dim": mean,
+    **rules_for("mean mean.dim", mean),
     "aten.linalg_vector_norm.default": norm,
     "aten.view_as_complex.default": view_as_complex,
     "aten.view_as_real.default": view_as_real,
     "aten.real.default": real,
     "aten.imag.default": imag,
-    "aten._conj.default": conjugate,
-    "aten.conj_physical.default": conjugate,
+    **rules_for("_conj conj_physical", conjugate),
     "aten.complex.default": make_complex,
     "aten.polar.default": of_parts(lambda r, at: ComplexTerm(r.re * at.re.op("cos"), r.re * at.re.op("sin"))),
     "aten.abs.default": real_formula(lambda x: x.magnitude),
     "aten.angle.default": real_formula(lambda x: x.im.op("atan2", x.re)),
     "aten.isnan.default": real_formula(lambda x: x.re.op("isnan").either(x.im.op("isnan"))),
-    **_overloads("eq", real_formula(lambda x, y: x.re.equals(y.re).both(x.im.equals(y.im)))),
-    **_overloads("ne", real_formula(lambda x, y: x.re.op("ne", y.re).either(x.im.op("ne", y.im)))),
-    **_overloads("add", add),
-    **_overloads("sub", sub),
-    **_overloads("rsub", rsub),
-    **_overloads("mul", formula(times)),
-    **_overloads("div", formula(quotient)),
-    "aten.true_divide.Tensor": formula(quotient),
+    **rules_for("eq.Tensor eq.Scalar", real_formula(lambda x, y: x.re.equals(y.re).both(x.im.equals(y.im)))),
+    **rules_for("ne.Tensor ne.Scalar", real_formula(lambda x, y: x.re.op("ne", y.re).either(x.im.op("ne", y.im)))),
+    **rules_for("add.Tensor add.Scalar", add),
+    **rules_for("sub.Tensor sub.Scalar", sub),
+    **rules_for("rsub.Tensor rsub.Scalar", rsub),
+    **rules_for("mul.Tensor mul.Scalar", formula(times)),
+    **rules_for("div.Tensor div.Scalar true_divide.Tensor", formula(quotient)),
     "aten.reciprocal.default": formula(reciprocal),
     "aten.square.default": formula(lambda x: times(x, x)),
     "aten.pow.Tensor_Scalar": power,

@@ -12,7 +12,7 @@ without elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from minductor.core.dtypes import I64
@@ -21,10 +21,9 @@ from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.size_formulas import count, is_zero, row_major
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value, wrap_dim, wrap_index
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, wrap_dim, wrap_index
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 Coords = Sequence[Expr]
 
 

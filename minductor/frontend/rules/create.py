@@ -7,16 +7,14 @@ Refuses (to an extern call) numbers of which only the call shows whether they fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, rules_for
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 
 def full(ctx: Lowering, like: Value, value: Operand, **layout: Value) -> Value:
@@ -148,27 +146,18 @@ def triangle(*, is_lower: bool) -> Rule:
     return rule
 
 
-def _variants(names: str, rule: Rule) -> dict[str, Rule]:
-    """One row for each of the blank-separated operator names."""
-    return {f"aten.{name}": rule for name in names.split()}
-
-
 RULES: Mapping[str, Rule] = {
-    **_variants("zeros.default zeros_like.default new_zeros.default zero.default", constant_fill(0)),
-    **_variants("ones.default ones_like.default new_ones.default", constant_fill(1)),
-    **_variants("full.default full_like.default fill.Scalar fill.Tensor", full),
+    **rules_for("zeros zeros_like new_zeros zero", constant_fill(0)),
+    **rules_for("ones ones_like new_ones", constant_fill(1)),
+    **rules_for("full full_like fill.Scalar fill.Tensor", full),
     "aten.new_full.default": lambda ctx, x, *given, **layout: full(ctx, *given),
-    **_variants(
-        "empty.memory_format empty_strided.default empty_like.default empty_permuted.default new_empty.default"
-        " new_empty_strided.default",
-        empty,
-    ),
-    **_variants("arange.default", arange_end),
-    **_variants("arange.start arange.start_step", arange_start),
+    **rules_for("empty.memory_format empty_strided empty_like empty_permuted new_empty new_empty_strided", empty),
+    "aten.arange.default": arange_end,
+    **rules_for("arange.start arange.start_step", arange_start),
     "prims.iota.default": iota,
-    **_variants("linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor", linspace),
-    **_variants("logspace.default logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor", logspace),
-    **_variants("eye.default eye.m", eye),
-    **_variants("tril.default", triangle(is_lower=True)),
-    **_variants("triu.default", triangle(is_lower=False)),
+    **rules_for("linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor", linspace),
+    **rules_for("logspace logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor", logspace),
+    **rules_for("eye eye.m", eye),
+    "aten.tril.default": triangle(is_lower=True),
+    "aten.triu.default": triangle(is_lower=False),
 }

@@ -12,16 +12,14 @@ launch. Refuses what the rule for one tensor refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from minductor.core.dtypes import DType
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Value
+from minductor.frontend.lowering_context.values import Rule, Value
 from minductor.frontend.rules import create, pointwise, reduce
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 
 def per_item(rule: Rule) -> Rule:

@@ -12,7 +12,7 @@ position that is NaN or far outside reads zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from typing import NamedTuple
@@ -24,12 +24,10 @@ from minductor.frontend.capture.size_formulas import is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Value
+from minductor.frontend.lowering_context.values import Rule, Value, rules_for
 from minductor.frontend.rules.index import Coords
 from minductor.frontend.rules.scatter import accumulate_in_zeros
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
@@ -293,8 +291,6 @@ def bicubic(reader: Sampler, places: Sequence[KernelValue], padding: int, *, ali
 
 
 RULES: Mapping[str, Rule] = {
-    "aten.grid_sampler_2d.default": grid_sampler,
-    "aten.grid_sampler_2d_backward.default": grid_sampler_backward,
-    "aten.grid_sampler_3d.default": grid_sampler,
-    "aten.grid_sampler_3d_backward.default": grid_sampler_backward,
+    **rules_for("grid_sampler_2d grid_sampler_3d", grid_sampler),
+    **rules_for("grid_sampler_2d_backward grid_sampler_3d_backward", grid_sampler_backward),
 }

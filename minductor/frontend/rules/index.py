@@ -12,7 +12,7 @@ indices, whose result size only the data tell, and tensors without elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -22,10 +22,9 @@ from minductor.frontend.capture.size_formulas import count, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Operand, Value, broadcast, wrap_dim
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, broadcast, rules_for, wrap_dim
 from minductor.ir.program.nodes import ErrorKind, View
 
-Rule = Callable[..., Value]
 Coords = Sequence[Expr]
 Indices: TypeAlias = "Sequence[View | None]"
 
@@ -251,12 +250,9 @@ RULES: Mapping[str, Rule] = {
     "aten.embedding.default": embedding,
     "aten.gather.default": gather,
     "aten.index_select.default": index_select,
-    "aten.index.Tensor": index_tensors,
-    "aten._unsafe_index.Tensor": index_tensors,
+    **rules_for("index.Tensor _unsafe_index.Tensor", index_tensors),
     "aten._unsafe_masked_index.default": unsafe_masked_index,
     "aten.take.default": take,
-    "aten.nll_loss_forward.default": nll_loss_forward,
-    "aten.nll_loss_backward.default": nll_loss_backward,
-    "aten.nll_loss2d_forward.default": nll_loss_forward,
-    "aten.nll_loss2d_backward.default": nll_loss_backward,
+    **rules_for("nll_loss_forward nll_loss2d_forward", nll_loss_forward),
+    **rules_for("nll_loss_backward nll_loss2d_backward", nll_loss_backward),
 }

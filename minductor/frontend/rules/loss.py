@@ -19,10 +19,9 @@ from minductor.frontend.capture.size_formulas import count, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Value
+from minductor.frontend.lowering_context.values import Rule, Value
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 # (incoming gradient, x - target, 1 or 1/n, further numbers) -> gradient of x
 Slope = Callable[..., KernelValue]
 MEAN, SUM = 1, 2

@@ -11,7 +11,7 @@ matrix unit still multiplies the values that eager would multiply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
 from minductor.core.expressions.expr import Expr, as_int
@@ -19,11 +19,9 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import is_one, is_zero, sizes
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Value
+from minductor.frontend.lowering_context.values import Rule, Value, rules_for
 from minductor.ir.program.dots import MIN_ROWS_AND_COLUMNS
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 MAX_SHORT_SUM = 16  # products per element: up to here writing the result to memory costs more than computing it
 
@@ -95,8 +93,6 @@ def added_product(ctx: Lowering, base: View, a: View, b: View, *, beta: float = 
 
 
 RULES: Mapping[str, Rule] = {
-    "aten.mm.default": lambda ctx, a, b: product(ctx, a, b),
-    "aten.bmm.default": lambda ctx, a, b: product(ctx, a, b),
-    "aten.addmm.default": added_product,
-    "aten.baddbmm.default": added_product,
+    **rules_for("mm bmm", lambda ctx, a, b: product(ctx, a, b)),
+    **rules_for("addmm baddbmm", added_product),
 }

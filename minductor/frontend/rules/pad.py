@@ -15,11 +15,9 @@ from functools import partial
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value
+from minductor.frontend.lowering_context.values import Operand, Rule, Value
 from minductor.frontend.rules.window import Taps, clamped, gather_taps, load_tap
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 
 def pads_by_dim(pad: Sequence[Operand], rank: int) -> list[tuple[Expr, Expr]]:

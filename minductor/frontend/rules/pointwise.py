@@ -23,12 +23,10 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value, is_zero_sized, promoted
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, is_zero_sized, promoted, rules_for
 from minductor.frontend.quirks.torch_versions import ignores_nan_bound, saturates_fp8
 from minductor.frontend.rules import formulas
 from minductor.ir.program.nodes import Token, View
-
-Rule = Callable[..., Value]
 
 
 def elementwise(fn: Callable[..., KernelValue]) -> Rule:
@@ -421,17 +419,11 @@ RULES: Mapping[str, Rule] = {
     **{f"aten.{name}.{kind}": comparison(name) for name in _COMPARE.split() for kind in ("Tensor", "Scalar")},
     **{f"aten.logical_{name}.default": logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
     "aten.nextafter.default": nextafter,
-    "aten.copysign.Tensor": one_op("copysign"),
-    "aten.copysign.Scalar": one_op("copysign"),
-    "aten.remainder.Tensor": division("mod"),
-    "aten.remainder.Scalar": division("mod"),
-    "aten.remainder.Scalar_Tensor": division("mod"),
-    "aten.fmod.Tensor": division("fmod"),
-    "aten.fmod.Scalar": division("fmod"),
-    "aten.floor_divide.default": division("floordiv"),
-    "aten.floor_divide.Scalar": division("floordiv"),
-    "aten.sign.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
-    "aten.sgn.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
+    **rules_for("copysign.Tensor copysign.Scalar", one_op("copysign")),
+    **rules_for("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", division("mod")),
+    **rules_for("fmod.Tensor fmod.Scalar", division("fmod")),
+    **rules_for("floor_divide floor_divide.Scalar", division("floordiv")),
+    **rules_for("sign sgn", discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign"))),
     "aten.special_erf.default": one_op("erf"),
     "aten.square.default": one_op("square"),
     "aten.relu.default": relu,
@@ -441,54 +433,33 @@ RULES: Mapping[str, Rule] = {
         for name in ("and", "or", "xor")
         for kind in ("Tensor", "Scalar", "Scalar_Tensor")
     },
-    **{
-        f"aten.bitwise_{long}_shift.{kind}": one_op(short)
-        for long, short in (("left", "lshift"), ("right", "rshift"))
-        for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
-    },
-    **{f"aten.__{short}__.{kind}": one_op(short) for short in ("lshift", "rshift") for kind in ("Tensor", "Scalar")},
+    **rules_for("bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar", one_op("lshift")),
+    **rules_for("bitwise_left_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar", one_op("lshift")),
+    **rules_for("bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar", one_op("rshift")),
+    **rules_for("bitwise_right_shift.Scalar_Tensor __rshift__.Tensor __rshift__.Scalar", one_op("rshift")),
     "aten.isnan.default": predicate(is_nan),
     "aten.nan_to_num.default": nan_to_num,
     "aten.isinf.default": predicate(is_infinite),
     "aten.signbit.default": predicate(lambda x: x.op("signbit") if x.dtype.kind == "float" else x < 0),
-    "aten.add.Tensor": add,
-    "aten.add.Scalar": add,
-    "aten.sub.Tensor": sub,
-    "aten.sub.Scalar": sub,
-    "aten.rsub.Tensor": rsub,
-    "aten.rsub.Scalar": rsub,
-    "aten.mul.Tensor": mul,
-    "aten.mul.Scalar": mul,
-    "aten.div.Tensor": div,
-    "aten.div.Scalar": div,
-    "aten.div.Tensor_mode": div,
-    "aten.div.Scalar_mode": div,
-    "aten.true_divide.Tensor": div,
-    "aten.pow.Tensor_Tensor": power,
-    "aten.pow.Tensor_Scalar": power,
-    "aten.pow.Scalar": power,
-    "aten.where.self": where,
-    "aten.where.ScalarOther": where,
-    "aten.where.ScalarSelf": where,
-    "aten.where.Scalar": where,
-    "aten.masked_fill.Scalar": masked_fill,
-    "aten.masked_fill.Tensor": masked_fill,
+    **rules_for("add.Tensor add.Scalar", add),
+    **rules_for("sub.Tensor sub.Scalar", sub),
+    **rules_for("rsub.Tensor rsub.Scalar", rsub),
+    **rules_for("mul.Tensor mul.Scalar", mul),
+    **rules_for("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode true_divide.Tensor", div),
+    **rules_for("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", power),
+    **rules_for("where.self where.ScalarOther where.ScalarSelf where.Scalar", where),
+    **rules_for("masked_fill.Scalar masked_fill.Tensor", masked_fill),
     "aten.clamp.default": clamp_by_numbers,
-    "aten.clamp.Tensor": clamp,
-    "aten.clamp_min.default": clamp,
-    "aten.clamp_min.Tensor": clamp,
-    "aten.clamp_max.default": clamp_max,
-    "aten.clamp_max.Tensor": clamp_max,
+    **rules_for("clamp.Tensor clamp_min clamp_min.Tensor", clamp),
+    **rules_for("clamp_max clamp_max.Tensor", clamp_max),
     "aten.addcmul.default": addcmul,
     "aten.addcdiv.default": addcdiv,
     "prims.fma.default": one_op("fma"),
     "aten.frac.default": discontinuous(lambda x: x - x.op("trunc")),
-    "aten.lerp.Scalar": elementwise(formulas.lerp),
-    "aten.lerp.Tensor": elementwise(formulas.lerp),
+    **rules_for("lerp.Scalar lerp.Tensor", elementwise(formulas.lerp)),
     "aten._to_copy.default": to_copy,
     "prims.convert_element_type.default": to_copy,
-    "aten.clone.default": clone,
-    "aten.lift_fresh_copy.default": clone,
+    **rules_for("clone lift_fresh_copy", clone),
     "aten.copy.default": copy_values,
     "aten.copy_.default": copy_into,
     "aten.fmax.default": ignoring_nan("fmax", "maximum"),

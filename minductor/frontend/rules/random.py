@@ -24,10 +24,9 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import row_major, sizes
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, rules_for
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 Draw = Callable[[KernelBuilder], KernelValue]  # loop -> the 64 random bits of its current element
 
 WORD = 2.0**-32  # scales a 32-bit word to [0, 1)
@@ -204,22 +203,16 @@ def without_like(rule: Rule) -> Rule:
 RULES: Mapping[str, Rule] = {
     name: if_fuse_random(rule)
     for name, rule in {
-        "aten.rand.default": rand,
-        "aten.rand_like.default": rand,
-        "aten.randn.default": randn,
-        "aten.randn_like.default": randn,
+        **rules_for("rand rand_like", rand),
+        **rules_for("randn randn_like", randn),
         "aten.uniform.default": uniform,
         "aten.normal_functional.default": without_like(normal),
-        "aten.normal.float_float": normal,
-        "aten.normal.Tensor_float": normal,
-        "aten.normal.float_Tensor": normal,
-        "aten.normal.Tensor_Tensor": normal,
+        **rules_for("normal.float_float normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor", normal),
         "aten.log_normal.default": log_normal,
         "aten.exponential.default": exponential,
         "aten.cauchy.default": cauchy,
         "aten.geometric.default": geometric,
-        "aten.bernoulli.default": bernoulli,
-        "aten.bernoulli.p": bernoulli,
+        **rules_for("bernoulli bernoulli.p", bernoulli),
         "aten.native_dropout.default": dropout,
         "aten.randint.default": randint_below,
         "aten.randint.low": randint,

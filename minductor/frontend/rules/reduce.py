@@ -25,12 +25,11 @@ from minductor.frontend.lowering_context import long_reductions
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Value, wrap_dims
+from minductor.frontend.lowering_context.values import Rule, Value, rules_for, wrap_dims
 from minductor.frontend.rules.pointwise import as_stored, is_nonzero
 from minductor.ir.program.build import softmax_terms, softmax_total
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 Finish = Callable[[KernelValue], KernelValue]
 Dims = Sequence[int] | int | None
 
@@ -504,22 +503,17 @@ def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DT
 
 
 RULES: Mapping[str, Rule] = {
-    "aten.sum.default": total,
-    "aten.sum.dim_IntList": total,
-    "aten.mean.default": mean,
-    "aten.mean.dim": mean,
-    "aten.prod.default": product,
-    "aten.prod.dim_int": product,
-    "aten.amax.default": extreme("max"),
-    "aten.amin.default": extreme("min"),
-    "aten.max.default": extreme("max"),
-    "aten.min.default": extreme("min"),
+    **rules_for("sum sum.dim_IntList", total),
+    **rules_for("mean mean.dim", mean),
+    **rules_for("prod prod.dim_int", product),
+    **rules_for("amax max", extreme("max")),
+    **rules_for("amin min", extreme("min")),
     "aten.max.dim": extreme_and_index("argmax"),
     "aten.min.dim": extreme_and_index("argmin"),
     "aten.argmax.default": arg_extreme("argmax"),
     "aten.argmin.default": arg_extreme("argmin"),
-    **{f"aten.any.{kind}": any_or_all("any") for kind in ("default", "dim", "dims")},
-    **{f"aten.all.{kind}": any_or_all("all") for kind in ("default", "dim", "dims")},
+    **rules_for("any any.dim any.dims", any_or_all("any")),
+    **rules_for("all all.dim all.dims", any_or_all("all")),
     "aten.linalg_vector_norm.default": vector_norm,
     "aten._cdist_forward.default": pair_distance,
     "aten.var.correction": variance(root=False),

@@ -11,7 +11,7 @@ them. Refuses nothing. A promise that does not hold raises RuntimeError at the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, Symbol, as_expr
@@ -19,12 +19,10 @@ from minductor.frontend.capture.size_formulas import count, is_one
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.size_requirements import require_index
-from minductor.frontend.lowering_context.values import Operand, Value, wrap_dim
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, rules_for, wrap_dim
 from minductor.frontend.rules.pointwise import is_nonzero
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Body, View
-
-Rule = Callable[..., Value]
 
 NOT_TRUE = "Expected Tensor with single nonzero value, but got zero"  # eager's message
 
@@ -174,9 +172,7 @@ def _offset_of(ctx: Lowering, b: Builder, places: int, stride: Expr) -> int:
 RULES: Mapping[str, Rule] = {
     "aten._local_scalar_dense.default": local_scalar,
     "aten._assert_scalar.default": assert_scalar,
-    "aten._assert_async.default": assert_async,
-    "aten._assert_async.msg": assert_async,
+    **rules_for("_assert_async _assert_async.msg", assert_async),
     "aten._functional_assert_async.msg": functional_assert_async,
-    "aten.sym_constrain_range.default": no_check,
-    "aten.sym_constrain_range_for_size.default": no_check,
+    **rules_for("sym_constrain_range sym_constrain_range_for_size", no_check),
 }

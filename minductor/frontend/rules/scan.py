@@ -19,7 +19,7 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Value, is_zero_sized, wrap_dim
+from minductor.frontend.lowering_context.values import Rule, Value, is_zero_sized, wrap_dim
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Combine, View
 
@@ -27,7 +27,6 @@ from minductor.ir.program.nodes import Combine, View
 LONG_ROW, FEW_ROWS = 1 << 16, 16
 BLOCK = 4096  # elements of a block, about
 
-Rule = Callable[..., Value]
 Values = Sequence[KernelValue]
 Given = Callable[[KernelBuilder, Sequence[Expr]], Values]
 

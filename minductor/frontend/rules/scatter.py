@@ -30,7 +30,7 @@ from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, Ke
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable_copy, writable
 from minductor.frontend.lowering_context.size_requirements import require_broadcast, require_size
-from minductor.frontend.lowering_context.values import Operand, Value, broadcast, element, is_zero_sized, wrap_dim
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, broadcast, element, is_zero_sized, wrap_dim
 from minductor.frontend.rules.index import (
     Coords,
     at_least_1d,
@@ -49,7 +49,6 @@ from minductor.ir.program.nodes import ErrorKind, View
 # A 16-bit tensor is not copied to float32 if it has at least so many elements, and so many times those of the source.
 SPARSE_ELEMENTS, SPARSE_RATIO = 1 << 16, 4
 
-Rule = Callable[..., Value]
 # loop -> where its current point writes: coordinates, or (for a 0-dim tensor) an offset from its first element
 Where: TypeAlias = Callable[[KernelBuilder], Coords | Expr]
 What: TypeAlias = Callable[[KernelBuilder], KernelValue]  # loop -> the value that its current point writes

@@ -14,10 +14,9 @@ from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, as_int, integer
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value, promoted
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, promoted, rules_for
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 MAX_ROW_LENGTH = 1 << 20  # elements: 20 steps of a handful of operations each, which is a large kernel already
 
 
@@ -92,8 +91,6 @@ def bucketize(ctx: Lowering, x: Operand, boundaries: View, *, out_int32: bool = 
 
 
 RULES: Mapping[str, Rule] = {
-    "aten.searchsorted.Tensor": searchsorted,
-    "aten.searchsorted.Scalar": searchsorted,
-    "aten.bucketize.Tensor": bucketize,
-    "aten.bucketize.Scalar": bucketize,
+    **rules_for("searchsorted.Tensor searchsorted.Scalar", searchsorted),
+    **rules_for("bucketize.Tensor bucketize.Scalar", bucketize),
 }

@@ -14,16 +14,14 @@ from wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from minductor.core.dtypes import F32, F64, I32, I64, DType, compute_dtype
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Value, number_dtype
+from minductor.frontend.lowering_context.values import Operand, Rule, Value, number_dtype
 from minductor.frontend.rules.pointwise import elementwise, one_op
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 
 def spherical_bessel_j0(x: KernelValue) -> KernelValue:

@@ -12,7 +12,7 @@ the compiled program has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from minductor.core.dtypes import I64
@@ -23,13 +23,11 @@ from minductor.frontend.capture.captured_graph import Arg, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import count, span
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Value, is_zero_sized
+from minductor.frontend.lowering_context.values import Rule, Value, is_zero_sized
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 
 def window(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value:

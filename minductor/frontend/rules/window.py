@@ -29,12 +29,11 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_one, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue, without_negative_zero
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Value, is_zero_sized
+from minductor.frontend.lowering_context.values import Rule, Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.index import ravel
 from minductor.ir.program.nodes import View
 
-Rule = Callable[..., Value]
 Coords = Sequence[Expr]
 
 MAX_UNROLLED = 27  # taps (3 x 3 x 3) that a kernel writes out one by one; more become reduction axes

@@ -30,6 +30,7 @@ from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable_
 from minductor.frontend.lowering_context.size_requirements import require_index, require_size
 from minductor.frontend.lowering_context.values import (
     Operand,
+    Rule,
     Value,
     element,
     is_injective,
@@ -39,8 +40,6 @@ from minductor.frontend.lowering_context.values import (
 )
 from minductor.frontend.rules.concat import is_at_index, read_slice, slice_start
 from minductor.ir.program.nodes import View
-
-Rule = Callable[..., Value]
 
 
 def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operand) -> Value:
