@@ -118,8 +118,7 @@ def load(text: str) -> Results:
         rounds=data["rounds"],
         running=tuple(running_of(each) for each in data["running"]),
         first_calls=tuple(
-            FirstCall(each["case"], each["cache"], samples_of(each["samples"]), each["failures"])
-            for each in data["first_calls"]
+            FirstCall(**{**each, "samples": samples_of(each["samples"])}) for each in data["first_calls"]
         ),
         removed=data["removed"],
     )

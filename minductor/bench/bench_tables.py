@@ -35,27 +35,18 @@ def faster(over: str, than: str, samples: dict[str, Samples], clock: str) -> Est
     """How many times as much time `over` takes as `than`, round by round, on the "cpu" or the "wall" clock."""
     if over == than or over not in samples or than not in samples:
         return None
-    match clock:
-        case "cpu":
-            return ratio(samples[over].cpu, samples[than].cpu)
-        case _:
-            return ratio(samples[over].wall, samples[than].wall)
+    return ratio(getattr(samples[over], clock), getattr(samples[than], clock))
 
 
 def verdict_of(case: str, claims: tuple[Claim, ...]) -> str:
     """The worst verdict of the claims about one case."""
     verdicts = {claim.verdict for claim in claims if claim.text.startswith(f"{case}:")}
-    for verdict in ("FAIL", "pass (within noise)", "pass"):
-        if verdict in verdicts:
-            return verdict
-    return "-"
+    return next((verdict for verdict in ("FAIL", "pass (within noise)", "pass") if verdict in verdicts), "-")
 
 
 def milliseconds(case: Running | FirstCall, backend: str) -> str:
-    if backend in case.failures:
-        return "error"
-    if backend not in case.samples:
-        return "-"
+    if backend in case.failures or backend not in case.samples:
+        return "error" if backend in case.failures else "-"
     return f"{statistics.median(case.samples[backend].wall) * 1e3:.2f}"
 
 
@@ -67,8 +58,7 @@ def subject(backends: tuple[str, ...]) -> str:
 def running_table(results: Results, claims: tuple[Claim, ...]) -> str:
     ours = subject(results.backends)
     header = ["case", *(f"{name} ms" for name in results.backends)]
-    header += [f"{EAGER}/{ours} cpu", f"{PEER}/{ours} cpu", f"{PEER}/{ours} wall", "ULP (eager's)", "verdict"]
-    rows = [header]
+    rows = [[*header, f"{EAGER}/{ours} cpu", f"{PEER}/{ours} cpu", f"{PEER}/{ours} wall", "ULP (eager's)", "verdict"]]
     for case in results.running:
         accuracy = case.accuracy.get(ours)
         row = [case.case, *(milliseconds(case, name) for name in results.backends)]
@@ -90,11 +80,9 @@ def first_call_table(results: Results) -> str:
 
 
 def claims_table(claims: tuple[Claim, ...]) -> str:
-    rows = [["claim", "bound", "measured [95%]", "verdict"]]
-    for claim in claims:
-        bound = f"{claim.bound.side} {claim.bound.limit:.4g}"
-        rows.append([claim.text, bound, show(claim.measured), claim.verdict])
-    return align(rows)
+    bounds = [f"{claim.bound.side} {claim.bound.limit:.4g}" for claim in claims]
+    rows = [[c.text, bound, show(c.measured), c.verdict] for c, bound in zip(claims, bounds, strict=True)]
+    return align([["claim", "bound", "measured [95%]", "verdict"], *rows])
 
 
 def failures(results: Results) -> list[str]:

@@ -86,22 +86,14 @@ class Watching(Compiler):
 def counted(program: Program) -> Counts:
     """The facts of one of our programs, including its regions."""
     buffers = program.real_table()
-    kernels: list[Launch] = []
-    externs: list[Launch] = []
-    for node in program.nodes:
-        match node:
-            case Kernel():
-                cost = kernel_cost(node, buffers)
-                kernels.append(Launch(node.name, cost.read, cost.written))
-            case Extern():
-                externs.append(Launch(node.op, _bytes(reads(node), buffers), _bytes(writes(node), buffers)))
-            case _:
-                pass
-    inner = [counted(region) for region in program.regions]
-    return Counts(
-        (*kernels, *(launch for each in inner for launch in each.kernels)),
-        (*externs, *(launch for each in inner for launch in each.externs)),
-    )
+    costs = [(node.name, kernel_cost(node, buffers)) for node in program.nodes if isinstance(node, Kernel)]
+    kernels = [Launch(name, cost.read, cost.written) for name, cost in costs]
+    calls = [node for node in program.nodes if isinstance(node, Extern)]
+    externs = [Launch(n.op, _bytes(reads(n), buffers), _bytes(writes(n), buffers)) for n in calls]
+    for region in map(counted, program.regions):
+        kernels += region.kernels
+        externs += region.externs
+    return Counts(tuple(kernels), tuple(externs))
 
 
 def _bytes(refs: Iterable[Ref], buffers: Mapping[str, Buffer]) -> int:
@@ -127,8 +119,7 @@ def count(
     backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> Counted:
     """Compiles a function and runs it: `run` is given the compiled function and calls it."""
-    graphs, peak, failure = details(backend, function, run, target)
-    return summed(graphs, peak, failure)
+    return summed(*details(backend, function, run, target))
 
 
 def details(
@@ -165,12 +156,9 @@ def verdict(ours: Counted, theirs: Counted) -> str:
         return f"FAIL: {ours.failure}"
     is_same = ours.extern_bytes == theirs.extern_bytes
     mine, other = (ours.bytes, theirs.bytes) if is_same else (ours.total, theirs.total)
-    found: list[str] = []
-    if mine > SLACK * other:
-        found.append("bytes")
-    if ours.peak is not None and theirs.peak is not None and ours.peak > theirs.peak:
-        found.append("peak")
-    return f"FAIL: {', '.join(found)}" if found else "pass"
+    is_higher = ours.peak is not None and theirs.peak is not None and ours.peak > theirs.peak
+    faults = [name for name, is_worse in (("bytes", mine > SLACK * other), ("peak", is_higher)) if is_worse]
+    return f"FAIL: {', '.join(faults)}" if faults else "pass"
 
 
 def table(found: Mapping[str, Mapping[str, Counted]]) -> str:
@@ -246,12 +234,9 @@ def main(argv: list[str]) -> int:
     if given.text is not None:
         given.text.write_text(render(found, target), encoding="utf-8")
     if given.json is not None:
-        data = {
-            case: {
-                **{name: dataclasses.asdict(each) for name, each in both.items()},
-                "verdict": verdict(both[OURS], both[PEER]),
-            }
-            for case, both in found.items()
-        }
+        data: dict[str, dict[str, Any]] = {}
+        for case, both in found.items():
+            figures = {name: dataclasses.asdict(each) for name, each in both.items()}
+            data[case] = {**figures, "verdict": verdict(both[OURS], both[PEER])}
         given.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return int(any(verdict(both[OURS], both[PEER]) != "pass" for both in found.values()))

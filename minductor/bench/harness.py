@@ -47,28 +47,22 @@ class MeasureError(Exception):
 def parse(argv: list[str]) -> Settings:
     """Read the command line. Without --models, --micro and --first-calls all three are run."""
     parser = argparse.ArgumentParser(prog="minductor bench", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--counts", action="store_true", help="count kernels, bytes and peak memory instead; `--counts --help`"
-    )
-    parser.add_argument("--models", action="store_true", help="run the models")
-    parser.add_argument("--micro", action="store_true", help="run the micro cases")
-    parser.add_argument("--first-calls", action="store_true", help="time cold and warm first calls")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="only cases whose name contains NAME"
-    )
-    parser.add_argument("--rounds", type=int, default=20, help="interleaved rounds of each running case (default 20)")
-    parser.add_argument(
-        "--first-call-runs", type=int, default=3, help="fresh processes for each first call (default 3)"
-    )
-    parser.add_argument("--backends", default=",".join(BACKENDS), help="comma separated (default %(default)s)")
-    parser.add_argument("--size", choices=("bench", "tiny"), default="bench", help="size of the models")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results here")
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG here")
+    add = parser.add_argument
+    add("--counts", action="store_true", help="count kernels, bytes and peak memory instead; `--counts --help`")
+    add("--models", action="store_true", help="run the models")
+    add("--micro", action="store_true", help="run the micro cases")
+    add("--first-calls", action="store_true", help="time cold and warm first calls")
+    add("--only", action="append", default=[], metavar="NAME", help="only cases whose name contains NAME")
+    add("--rounds", type=int, default=20, help="interleaved rounds of each running case (default 20)")
+    add("--first-call-runs", type=int, default=3, help="fresh processes for each first call (default 3)")
+    add("--backends", default=",".join(BACKENDS), help="comma separated (default %(default)s)")
+    add("--size", choices=("bench", "tiny"), default="bench", help="size of the models")
+    add("--json", type=Path, metavar="PATH", help="write the results here")
+    add("--plot", type=Path, metavar="PATH", help="write a PNG here")
     given = parser.parse_args(argv)
     is_all = not (given.models or given.micro or given.first_calls)
-    names = (cases.micro_names() if given.micro or is_all else ()) + (
-        cases.model_names() if given.models or is_all else ()
-    )
+    names = cases.micro_names() if given.micro or is_all else ()
+    names += cases.model_names() if given.models or is_all else ()
     first = FIRST_CALL_CASES if given.first_calls or is_all else ()
     try:
         chosen = cases.matching(tuple(dict.fromkeys(names + first)), tuple(given.only))
@@ -82,16 +76,8 @@ def parse(argv: list[str]) -> Settings:
     for problem in (*map(cases.unknown_backend, backends), *map(cases.no_place, (given.json, given.plot))):
         if problem:
             parser.error(problem)
-    return Settings(
-        running=tuple(name for name in names if name in chosen),
-        first_calls=tuple(name for name in first if name in chosen),
-        backends=backends,
-        rounds=given.rounds,
-        first_call_runs=given.first_call_runs,
-        size=given.size,
-        json=given.json,
-        plot=given.plot,
-    )
+    running, first = (tuple(name for name in group if name in chosen) for group in (names, first))
+    return Settings(running, first, backends, given.rounds, given.first_call_runs, given.size, given.json, given.plot)
 
 
 def machine() -> dict[str, str]:
@@ -142,9 +128,9 @@ def measure_running(case: str, settings: Settings, caches: Path) -> bench_result
                 alive.append(backend)
             except MeasureError as error:
                 failures[backend] = str(error)
-        found = bench_results.running_of(measure({**request, "backends": alive}, caches)) if failures else None
-        if found is None:
+        if not failures:
             raise
+        found = bench_results.running_of(measure({**request, "backends": alive}, caches))
         return dataclasses.replace(found, failures={**found.failures, **failures})
 
 
@@ -157,7 +143,7 @@ def measure_first_call(case: str, settings: Settings, scratch: Path) -> list[ben
     backends = tuple(dict.fromkeys((*settings.backends, claims.AOT)))
     modules: dict[str, list[str]] = {}
     failures: dict[str, str] = {}
-    seconds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    seconds: dict[str, dict[str, Any]] = {kind: {} for kind in ("cold", "warm", claims.WARM_WITH_IMPORTS)}
     for backend in (name for name in backends if name != claims.EAGER):
         request = {"do": "first call", "case": case, "backend": backend, "modules": [], "size": settings.size}
         found = measure_or_failure(request, scratch / "warm")
@@ -168,31 +154,20 @@ def measure_first_call(case: str, settings: Settings, scratch: Path) -> list[ben
     for run in range(settings.first_call_runs):
         for backend, names in modules.items():
             request = {"do": "first call", "case": case, "backend": backend, "size": settings.size}
-            for kind, imported, caches in (
-                ("cold", names, scratch / f"cold_{backend}_{run}"),
-                ("warm", names, scratch / "warm"),
-                (claims.WARM_WITH_IMPORTS, [], scratch / "warm"),
-            ):
+            for kind, of_kind in seconds.items():
+                imported = [] if kind == claims.WARM_WITH_IMPORTS else names
+                caches = scratch / (f"cold_{backend}_{run}" if kind == "cold" else "warm")
                 found = measure_or_failure({**request, "modules": imported}, caches)
                 if "failure" in found:
                     failures[backend] = found["failure"]
-                else:
-                    seconds.setdefault((kind, backend), []).append(found)
-    return [
-        bench_results.FirstCall(
-            case,
-            kind,
-            {
-                backend: bench_results.Samples(
-                    tuple(each["cpu"] for each in runs), tuple(each["wall"] for each in runs)
-                )
-                for (found_kind, backend), runs in seconds.items()
-                if found_kind == kind and backend not in failures
-            },
-            failures,
-        )
-        for kind in ("cold", "warm", claims.WARM_WITH_IMPORTS)
-    ]
+                    continue
+                for clock, figures in of_kind.setdefault(backend, {"cpu": [], "wall": []}).items():
+                    figures.append(found[clock])
+    calls: list[bench_results.FirstCall] = []
+    for kind, of_kind in seconds.items():
+        samples = bench_results.samples_of({name: runs for name, runs in of_kind.items() if name not in failures})
+        calls.append(bench_results.FirstCall(case, kind, samples, failures))
+    return calls
 
 
 def measure_or_failure(request: dict[str, Any], caches: Path) -> dict[str, Any]:

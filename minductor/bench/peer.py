@@ -13,6 +13,7 @@ and does not count.
 """
 
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from minductor.ir.report.counted_cost import ElementSet, distinct_elements, elem
 from minductor.target import Target
 
 HOME = "torch" + "._inductor"
+NOP = "NopKernelSchedulerNode"
 
 
 @contextmanager
@@ -101,45 +103,34 @@ def counted(scheduler: Any) -> Counts:
         if node.is_extern():
             if type(node.node).__name__ != "MultiOutput":  # an item of what another call returned
                 externs.append(extern_launch(node, graph))
-        elif (operators := [n for n in node.get_nodes() if n.node is not None and not is_nop(n)]) != []:
+        elif operators := [n for n in node.get_nodes() if n.node is not None and type(n).__name__ != NOP]:
             kernels.append(kernel_launch(node, operators, scheduler, graph))
     return Counts(tuple(kernels), tuple(externs))
-
-
-def is_nop(node: Any) -> bool:
-    return type(node).__name__ == "NopKernelSchedulerNode"
 
 
 def kernel_launch(node: Any, operators: list[Any], scheduler: Any, graph: Any) -> Launch:
     """The bytes that a kernel reads and did not write itself, and the bytes that it writes and that are stored."""
     real: Any = scheduler.mutation_real_name
-    reads: dict[str, set[ElementSet]] = {}
-    writes: dict[str, set[ElementSet]] = {}
     gone: set[str] = graph.removed_buffers | graph.inplaced_to_remove
     made = {name for operator in operators for name in operator.get_buffer_names()}
-    for operator in operators:
-        for dep in operator.read_writes.reads:
-            if type(dep).__name__ == "MemoryDep" and dep.name not in made:
-                reads.setdefault(real.get(dep.name, dep.name), set()).add(region_of(dep, graph))
-        for dep in operator.read_writes.writes:
-            if type(dep).__name__ == "MemoryDep" and dep.name not in gone:
-                writes.setdefault(real.get(dep.name, dep.name), set()).add(region_of(dep, graph))
-    return Launch(node.get_name(), total(reads, scheduler, graph), total(writes, scheduler, graph))
 
+    def distinct_bytes(kind: str, left_out: set[str]) -> int:
+        """The distinct bytes of the dependencies of a kind, "reads" or "writes", except those of buffers left out."""
+        regions: dict[str, set[ElementSet]] = {}
+        for dep in [dep for operator in operators for dep in getattr(operator.read_writes, kind)]:
+            if type(dep).__name__ == "MemoryDep" and dep.name not in left_out:
+                regions.setdefault(real.get(dep.name, dep.name), set()).add(region_of(dep, graph))
+        return sum(
+            distinct_elements(found, elements(name, graph)) * graph.get_dtype(name).itemsize
+            for name, found in regions.items()
+        )
 
-def total(table: dict[str, set[ElementSet]], scheduler: Any, graph: Any) -> int:
-    return sum(
-        distinct_elements(regions, elements(name, graph)) * graph.get_dtype(name).itemsize
-        for name, regions in table.items()
-    )
+    return Launch(node.get_name(), distinct_bytes("reads", made), distinct_bytes("writes", gone))
 
 
 def elements(name: str, graph: Any) -> int:
     """The number of elements of a buffer."""
-    count = 1
-    for size in graph.get_buffer(name).get_layout().size if graph.try_get_buffer(name) is not None else ():
-        count *= number(size)
-    return count
+    return 1 if graph.try_get_buffer(name) is None else math.prod(map(number, graph.get_buffer(name).get_layout().size))
 
 
 def number(size: Any) -> int:
@@ -157,9 +148,7 @@ def region_of(dep: Any, graph: Any) -> ElementSet:
     rest = (index - sum(stride * symbol for symbol, stride in strides.items())).expand()
     if not rest.free_symbols & lengths.keys() and all(stride.is_Integer for stride in strides.values()):
         return element_set(rest, [(int(stride), lengths[symbol]) for symbol, stride in strides.items()])
-    points = 1
-    for symbol in index.free_symbols & lengths.keys():
-        points *= lengths[symbol]
+    points = math.prod(lengths[symbol] for symbol in index.free_symbols & lengths.keys())
     return ElementSet(str(index), (), min(points, span(index, lengths)))
 
 

@@ -13,7 +13,7 @@ import platform
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -49,9 +49,7 @@ class Finding:
 
 def findings(environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """Everything, in the order in which one thing needs another."""
-    checks: tuple[Callable[[Mapping[str, str]], Finding], ...] = (
-        *(_python, _torch, _settings, _compiler, _openmp, _vectors, _cache, _triton),
-    )
+    checks = (_python, _torch, _settings, _compiler, _openmp, _vectors, _cache, _triton)
     return tuple(check(environ) for check in checks)
 
 

@@ -71,14 +71,10 @@ def check_exported(door: str, program: Any, args: Any, kwargs: Any, dynamic_shap
 
 def check_compiler(given: Mapping[str, Any]) -> None:
     """Raises BadArgument if the Compiler could not use one of its arguments, `given` by name."""
-    for name, takes in (
-        ("observer", "a function of a minductor.driver.Compiled"),
-        ("graph_pass", "a function that changes a torch.fx.GraphModule"),
-        ("tuning_clock", "a function that gives the seconds of a call"),
-    ):
-        if given[name] is not None and not callable(given[name]):
-            raise BadArgument(f"Compiler({name}=...)", given[name], takes)
     for name, attribute, takes in (
+        ("observer", "__call__", "a function of a minductor.driver.Compiled"),
+        ("graph_pass", "__call__", "a function that changes a torch.fx.GraphModule"),
+        ("tuning_clock", "__call__", "a function that gives the seconds of a call"),
         ("store", "put", "a minductor.runtime.store.store.Store; options={'cache_dir': PATH} names a folder"),
         ("trace", "stage", "a minductor.tracing.trace.Trace; options={'trace': ...} takes text"),
     ):

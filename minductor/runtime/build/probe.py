@@ -60,10 +60,7 @@ class Host:
 
     def vector_bytes(self) -> int:
         """The width in bytes of the widest vector register that the compiler will use."""
-        for feature, size in _VECTOR_BYTES.items():
-            if feature in self.features:
-                return size
-        return 16
+        return next((size for feature, size in _VECTOR_BYTES.items() if feature in self.features), 16)
 
 
 # First match wins. `asimd` is NEON; SVE registers have a length of their own, 16 bytes is what all of them have.
@@ -165,9 +162,7 @@ def features(cpuinfo: str) -> tuple[str, ...]:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _caches(folder: Path) -> Caches:

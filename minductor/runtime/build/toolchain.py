@@ -316,8 +316,6 @@ def _reason(log: str, status: int) -> str:
     if status < 0:
         return f"the compiler was stopped by {signal.Signals(-status).name}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for telling in ("multiple definition", "undefined reference", "cannot find", "error"):
-        for line in lines:
-            if telling in line:
-                return line
-    return lines[0] if lines else f"the compiler gave status {status} and no text"
+    words = ("multiple definition", "undefined reference", "cannot find", "error")
+    helpful = [line for word in words for line in lines if word in line]
+    return next(iter([*helpful, *lines]), f"the compiler gave status {status} and no text")

@@ -56,11 +56,5 @@ def map_impl(function: Function, rows: Sequence[Any], extra: Sequence[Any]) -> S
 
 
 CONTROL: Mapping[str, Callable[..., Sequence[Any]]] = MappingProxyType(
-    {
-        "higher_order.cond": cond,
-        "higher_order.while_loop": while_loop,
-        "higher_order.invoke_subgraph": invoke_subgraph,
-        "higher_order.scan": scan,
-        "higher_order.map_impl": map_impl,
-    }
+    {f"higher_order.{operator.__name__}": operator for operator in (cond, while_loop, invoke_subgraph, scan, map_impl)}
 )

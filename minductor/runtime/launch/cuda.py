@@ -179,10 +179,7 @@ class _Record(ctypes.Structure):
         ("kernel", ctypes.c_void_p),
         ("programs", ctypes.c_void_p),
         ("kinds", ctypes.c_char_p),
-        ("count", ctypes.c_int),
-        ("threads", ctypes.c_int),
-        ("shared", ctypes.c_int),
-        ("is_aligned", ctypes.c_int),
+        *((name, ctypes.c_int) for name in ("count", "threads", "shared", "is_aligned")),
     )
 
 

@@ -58,14 +58,10 @@ class Interpreter:
         for tensor in tensors:
             storages.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage())
         order = list(storages)
-        views = [
-            Memory(
-                order.index(tensor.untyped_storage().data_ptr()),
-                str(tensor.dtype).removeprefix("torch."),
-                int(tensor.storage_offset()),
-            )
-            for tensor in (torch.view_as_real(t) if t.is_complex() else t for t in tensors)
-        ]
+        views: list[Memory] = []
+        for tensor in (torch.view_as_real(t) if t.is_complex() else t for t in tensors):
+            number, dtype = order.index(tensor.untyped_storage().data_ptr()), str(tensor.dtype).removeprefix("torch.")
+            views.append(Memory(number, dtype, int(tensor.storage_offset())))
         before = [ctypes.string_at(at, storage.nbytes()) for at, storage in storages.items()]
         job = self.pool.submit(interpret_kernel, self.text, metadata, programs, before, views, sizes)
         try:

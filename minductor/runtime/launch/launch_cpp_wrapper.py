@@ -50,11 +50,7 @@ class _Bound(ctypes.Structure):
 
     _fields_ = (
         ("constants", ctypes.POINTER(ctypes.c_void_p)),
-        ("errors", ctypes.py_object),
-        ("places", ctypes.py_object),
-        ("calls", ctypes.py_object),
-        ("events", ctypes.py_object),
-        ("eager", ctypes.py_object),
+        *((name, ctypes.py_object) for name in ("errors", "places", "calls", "events", "eager")),
         ("wrap", ctypes.c_void_p),
         ("is_child", ctypes.POINTER(ctypes.c_int)),
         ("none", ctypes.py_object),

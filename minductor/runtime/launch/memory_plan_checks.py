@@ -173,13 +173,11 @@ class Watch:
             ref = self.refs.pop(storage, None)
             if ref is None or ref.expired():
                 continue
-            match self.lives.storages[storage].owner:
-                case "own":
-                    self._fault(f"{name} ({self._bytes(name)}) is freed, and somebody still holds it", name)
-                case "donated":
-                    self.events.append(("held", name))
-                case _:
-                    pass
+            owner = self.lives.storages[storage].owner
+            if owner == "own":
+                self._fault(f"{name} ({self._bytes(name)}) is freed, and somebody still holds it", name)
+            elif owner == "donated":
+                self.events.append(("held", name))
 
     def call(self, what: str, *tensors: tuple[str, torch.Tensor]) -> None:
         """The next call is about to be made with these tensors."""
@@ -195,10 +193,10 @@ class Watch:
         found = {self.live[name] for name, _ in tensors if name in self.live}
         for number, storage in enumerate(self.lives.storages):
             if storage.is_returned != (number in found):
-                wanted = (
+                fault = (
                     "planned to be returned, and is not" if storage.is_returned else "returned, and not planned to be"
                 )
-                self._fault(f"{storage.first} ({self._bytes(storage.first)}) is {wanted}", storage.first)
+                self._fault(f"{storage.first} ({self._bytes(storage.first)}) is {fault}", storage.first)
 
     def ends(self) -> None:
         """The wrapper's names are gone: only returned storages may still be alive."""

@@ -66,11 +66,9 @@ def _without_shared_memory(results: list[Any], seen: set[int]) -> list[Any]:
     """The results; those that share memory with `seen` or with an earlier result are copied."""
     made: list[Any] = []
     for result in results:
-        if isinstance(result, Tensor):
-            made.append(copied(result, result.size(), result.stride()) if _storage(result) in seen else result)
-            seen.add(_storage(result))
-        else:
-            made.append(result)
+        is_shared = isinstance(result, Tensor) and _storage(result) in seen
+        made.append(copied(result, result.size(), result.stride()) if is_shared else result)
+        seen.update(_storages(result))
     return made
 
 

@@ -83,7 +83,8 @@ def load(path: str | os.PathLike[str]) -> Package:
     manifest = read_manifest(archive)
     _check_machine(archive.path, manifest)
     held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}
-    state = {weight.name: _own(_weight(archive, weight)) for weight in manifest.weights if weight.is_state}
+    changed = {weight.name: _weight(archive, weight) for weight in manifest.weights if weight.is_state}
+    state = {name: copied(value, value.shape, value.stride()) for name, value in changed.items()}
     try:
         call = _call(archive, held)
     except (AttributeError, ImportError, LoadFailed) as error:
@@ -135,10 +136,6 @@ def _weight(archive: Archive, weight: Weight) -> torch.Tensor:
     if len(held) != weight.bytes:
         raise PackageRefused(str(archive.path), f"{weight.name} is outside of its constants")
     return torch.frombuffer(held, dtype=torch.uint8).view(dtype).as_strided(size, stride)
-
-
-def _own(value: torch.Tensor) -> torch.Tensor:
-    return copied(value, value.shape, value.stride())
 
 
 def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:

@@ -443,16 +443,11 @@ _SAME_NAME = (
 )
 
 _SPECIAL: Mapping[str, str] = {
-    "k0": "modified_bessel_k0",
-    "k1": "modified_bessel_k1",
-    "k0e": "scaled_modified_bessel_k0",
-    "k1e": "scaled_modified_bessel_k1",
+    **{f"k{n}": f"modified_bessel_k{n}" for n in (0, 1)},
+    **{f"k{n}e": f"scaled_modified_bessel_k{n}" for n in (0, 1)},
     **{name: name for name in ("i0", "i0e", "i1", "i1e", "erfcx", "ndtri", "zeta")},
     **{f"chebyshev_{kind}": f"chebyshev_polynomial_{kind}" for kind in "tuvw"},
-    "hermite_h": "hermite_polynomial_h",
-    "hermite_he": "hermite_polynomial_he",
-    "laguerre_l": "laguerre_polynomial_l",
-    "legendre_p": "legendre_polynomial_p",
+    **{n: n.replace("_", "_polynomial_") for n in ("hermite_h", "hermite_he", "laguerre_l", "legendre_p")},
 }
 
 SPELLING: Mapping[str, Callable[..., Tensor]] = {

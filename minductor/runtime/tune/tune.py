@@ -104,27 +104,11 @@ class Tuner:
     measured: int = 0  # how many times the clock was asked
     lock: Any = field(default_factory=RLock)  # measuring a variant may first measure the launches of its own kernel
 
-    def choose(
-        self,
-        digest: str,
-        affects: str,
-        default: str,
-        candidates: Mapping[str, Run],
-        overwritten: Sequence[int],
-        written: Sequence[int] | None = None,
-        sizes: Sequence[int] = (),
-    ) -> Run:
-        """The winner. If none is known, a function whose first call finds it.
-
-        `affects`: "bits" or "perf". `default`: the name of the default candidate. The other arguments are numbers of a
-        candidate's arguments. `overwritten`: tensors whose contents candidates read or add to, and then write.
-        `written`: all tensors that candidates write; None if unknown, which compares the contents of every tensor.
-        `sizes`: arguments that are sizes.
-        """
+    def choose(self, digest: str, affects: str, default: str, candidates: Mapping[str, Run], *numbers: Any) -> Run:
+        """As `launch`, for `candidates` by name. The default one if the choice affects bits that must not change."""
         if self.is_deterministic and affects == "bits":
             return candidates[default]
-        names, make = tuple(candidates), candidates.__getitem__
-        return self.launch(digest, affects, default, names, make, overwritten, written, sizes)
+        return self.launch(digest, affects, default, tuple(candidates), candidates.__getitem__, *numbers)
 
     def launch(
         self,
@@ -137,9 +121,14 @@ class Tuner:
         written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run:
-        """As `choose`, for candidates that `make` returns by name. A candidate for which `make` raises cannot win.
+        """The winner among the candidates that `make` returns by name; if none is known, a function that finds it when
+        it is first called.
 
-        Calls whose sizes have the same numbers of bits share a winner.
+        A candidate for which `make` raises cannot win. `affects`: "bits" or "perf". `default`: the name of the default
+        candidate. The other arguments are numbers of a candidate's arguments. `overwritten`: tensors whose contents
+        candidates read or add to, and then write. `written`: all tensors that candidates write; None if unknown, which
+        compares the contents of every tensor. `sizes`: arguments that are sizes; calls whose sizes have the same
+        numbers of bits share a winner.
         """
 
         def trial(args: Sequence[Any]) -> TrialMemory:
