@@ -8,59 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from typing import get_args
+from collections.abc import Callable
+from typing import TypeVar, get_args
 
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, symbol
 from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import checked_symbol, combine
 from minductor.ir.program.choices import Choice, Option
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
-from minductor.ir.program.nodes import (
-    Argument,
-    Assert,
-    Atomic,
-    Attrs,
-    Axis,
-    Body,
-    Buffer,
-    Check,
-    Combine,
-    Constant,
-    ErrorKind,
-    Extern,
-    FusionRefusal,
-    Guard,
-    Index,
-    Input,
-    Kernel,
-    LiteralValue,
-    Load,
-    Masked,
-    MergedKernel,
-    Node,
-    NodeNote,
-    Op,
-    Origin,
-    Parameter,
-    Program,
-    Project,
-    Reduce,
-    Ref,
-    Region,
-    Require,
-    Round,
-    Scan,
-    Store,
-    SymbolDef,
-    Token,
-    Variant,
-    View,
-)
 from minductor.ir.program.schedule import Schedule, parse_schedule
 
+T = TypeVar("T")
 
-def parse_program(text: str) -> Program:
+
+def parse_program(text: str) -> ir.Program:
     """The program that `print_program` printed."""
     reader = _Reader(text)
     program = reader.program()
@@ -68,7 +31,7 @@ def parse_program(text: str) -> Program:
     return program
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str) -> ir.Kernel:
     """The kernel, without symbols of sizes, that `print_kernel` printed."""
     reader = _Reader(text)
     reader.expect("kernel")
@@ -121,29 +84,45 @@ class _Reader:
         return by_name(self.name())
 
     def sizes(self) -> tuple[Expr, ...]:
-        self.expect("[")
-        found: list[Expr] = []
-        while not self.accept("]"):
-            found.append(self.expr())
+        return self.between("[", self.expr, "]")
+
+    # --- several of a kind; `item` reads one
+
+    def between(self, begin: str, item: Callable[[], T], end: str) -> tuple[T, ...]:
+        """The items between two signs, which commas or blanks separate."""
+        self.expect(begin)
+        found: list[T] = []
+        while not self.accept(end):
+            found.append(item())
             self.accept(",")
         return tuple(found)
 
-    def ref(self) -> Ref:
+    def each(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """An item after each repetition of `word`."""
+        found: list[T] = []
+        while self.accept(word):
+            found.append(item())
+        return tuple(found)
+
+    def after(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """The items after `word`, which commas separate; () if the word does not stand here."""
+        return (item(), *self.each(",", item)) if self.accept(word) else ()
+
+    # --- places in memory and in bodies
+
+    def ref(self) -> ir.Ref:
         storage = self.name()
         self.expect("@")
-        return Ref(storage, int(self.tokens.take("number")))
+        return ir.Ref(storage, int(self.tokens.take("number")))
 
     def position(self) -> int:
         self.expect("%")
         return int(self.tokens.take("number"))
 
     def positions(self) -> tuple[int, ...]:
-        found: list[int] = []
-        while self.at("%"):
-            found.append(self.position())
-        return tuple(found)
+        return self.each("%", lambda: int(self.tokens.take("number")))
 
-    def literal(self) -> LiteralValue:
+    def literal(self) -> ir.LiteralValue:
         token = self.tokens.peek
         if token.kind == "float":
             value = float(self.tokens.take("float"))
@@ -163,15 +142,15 @@ class _Reader:
 
     # --- program
 
-    def program(self) -> Program:
+    def program(self) -> ir.Program:
         self.expect("program")
         name = self.name()
         symbols: list[Symbol] = []
-        inputs: list[Input] = []
-        buffers: list[Buffer] = []
-        guards: list[Guard] = []
-        notes: list[FusionRefusal | MergedKernel | NodeNote] = []
-        regions: list[Program] = []
+        inputs: list[ir.Input] = []
+        buffers: list[ir.Buffer] = []
+        guards: list[ir.Guard] = []
+        notes: list[ir.FusionRefusal | ir.MergedKernel | ir.NodeNote] = []
+        regions: list[ir.Program] = []
         while True:
             if self.accept("symbol"):
                 symbols.append(self.symbol())
@@ -186,24 +165,22 @@ class _Reader:
             elif self.accept("guard"):
                 rel = read_rel(self.tokens, self.symbols)
                 self.expect("because")
-                guards.append(Guard(rel, self.text()))
+                guards.append(ir.Guard(rel, self.text()))
             elif self.accept("note"):
                 notes.append(self.note())
             elif self.accept("region"):
                 regions.append(self.nested())
             else:
                 break
-        nodes = self.nodes()
+        nodes = self.node_list()
         self.expect("return")
-        outputs = self.tuple()
+        outputs = self.arguments()
         parts = (tuple(symbols), tuple(inputs), tuple(buffers), tuple(nodes), outputs)
-        distinct: list[tuple[int, ...]] = []
-        while self.accept("distinct"):
-            distinct.append(tuple(n for n in self.tuple() if isinstance(n, int)))
-        strides = tuple(n for n in self.tuple() if isinstance(n, int)) if self.accept("fixed_strides") else ()
-        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(distinct), strides)
+        distinct = self.each("distinct", self.numbers)
+        strides = self.numbers() if self.accept("fixed_strides") else ()
+        return ir.Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), distinct, strides)
 
-    def nested(self) -> Program:
+    def nested(self) -> ir.Program:
         """A region, with symbols of its own, even if the outer program has symbols of the same names."""
         outer, self.symbols = self.symbols, {}
         self.expect("{")
@@ -235,18 +212,18 @@ class _Reader:
             return None
         return self.number()
 
-    def input(self, inputs: list[Input], buffers: list[Buffer]) -> None:
+    def input(self, inputs: list[ir.Input], buffers: list[ir.Buffer]) -> None:
         if self.tokens.look(1).text == "=":
             name = self.name()
             self.expect("=")
-            inputs.append(Input(name, self.expr()))
+            inputs.append(ir.Input(name, self.expr()))
             return
         buffer = self.buffer("input")
         is_static = self.accept("static")
         buffers.append(buffer)
-        inputs.append(Input(buffer.name, None, is_static, self.accept("donated")))
+        inputs.append(ir.Input(buffer.name, None, is_static, self.accept("donated")))
 
-    def buffer(self, kind: str) -> Buffer:
+    def buffer(self, kind: str) -> ir.Buffer:
         name = self.name()
         self.expect(":")
         dtype = self.dtype()
@@ -257,99 +234,75 @@ class _Reader:
         device = self.name()
         if self.accept(":"):
             device = f"{device}:{self.tokens.take('number')}"
-        return Buffer(name, dtype, size, stride, where, device)
+        return ir.Buffer(name, dtype, size, stride, where, device)
 
-    def note(self) -> FusionRefusal | MergedKernel | NodeNote:
+    def note(self) -> ir.FusionRefusal | ir.MergedKernel | ir.NodeNote:
         stage, first = self.name(), self.name()
         if self.accept("|"):
-            return FusionRefusal(stage, first, self.name(), self.text())
+            return ir.FusionRefusal(stage, first, self.name(), self.text())
         if self.accept("into"):
-            return MergedKernel(stage, first, self.name())
-        return NodeNote(stage, first, self.text())
+            return ir.MergedKernel(stage, first, self.name())
+        return ir.NodeNote(stage, first, self.text())
 
-    def nodes(self) -> list[Node]:
-        found: list[Node] = []
+    def node_list(self) -> list[ir.Node]:
+        found: list[ir.Node] = []
         while True:
             if self.accept("kernel"):
                 found.append(self.kernel())
             elif self.accept("extern"):
                 found.append(self.extern())
             elif self.accept("define"):
-                made = self.known()
-                origins = self.origins()
-                found.append(SymbolDef(made, self.body(), origins))
+                made, origins = self.known(), self.origins()
+                found.append(ir.SymbolDef(made, self.body(), origins))
             elif self.accept("require"):
-                message = self.text()
-                origins = self.origins()
-                found.append(Require(self.body(), message, origins))
+                message, origins = self.text(), self.origins()
+                found.append(ir.Require(self.body(), message, origins))
             else:
                 return found
 
-    def origins(self) -> tuple[Origin, ...]:
-        if not self.accept("from"):
-            return ()
-        found: list[Origin] = []
-        while True:
-            node = self.name()
-            self.expect("=")
-            found.append(Origin(node, self.dotted()))
-            if not self.accept(","):
-                return tuple(found)
+    def origins(self) -> tuple[ir.Origin, ...]:
+        return self.after("from", self.origin)
 
-    def kernel(self) -> Kernel:
+    def origin(self) -> ir.Origin:
+        node = self.name()
+        self.expect("=")
+        return ir.Origin(node, self.dotted())
+
+    def kernel(self) -> ir.Kernel:
         outer = dict(self.symbols)
-        name = self.name()
-        self.expect("(")
-        axes: list[Axis] = []
-        while not self.accept(")"):
-            axis = self.name()
-            self.expect(":")
-            extent = self.expr()
-            last = as_int(extent)
-            made = self.symbols[axis] = symbol(axis, "axis", 0, None if last is None else last - 1)
-            axes.append(Axis(made, extent))
-            self.accept(",")
-        after = self.refs("after")
-        origins = self.origins()
-        schedule = self.schedule()
-        access: list[Access] = []
-        while self.accept("access"):
-            access.append(self.access())
-        choices: list[Choice] = []
-        while self.accept("choice"):
-            choices.append(self.choice())
-        variants: list[Variant] = []
-        while self.accept("variant"):
-            variants.append(self.variant(outer))
+        name, axes = self.name(), self.between("(", self.axis, ")")
+        after, origins, schedule = self.after("after", self.ref), self.origins(), self.schedule()
+        access, choices = self.each("access", self.access), self.each("choice", self.choice)
+        variants = self.each("variant", lambda: self.variant(outer))
         body = self.body()
         self.symbols = outer
-        rest = (schedule, tuple(access), after, tuple(choices), tuple(variants))
-        return Kernel(name, tuple(axes), body, origins, *rest)
+        return ir.Kernel(name, axes, body, origins, schedule, access, after, choices, variants)
 
-    def variant(self, symbols: dict[str, Symbol]) -> Variant:
+    def axis(self) -> ir.Axis:
+        name = self.name()
+        self.expect(":")
+        extent = self.expr()
+        last = as_int(extent)
+        made = self.symbols[name] = symbol(name, "axis", 0, None if last is None else last - 1)
+        return ir.Axis(made, extent)
+
+    def variant(self, symbols: dict[str, Symbol]) -> ir.Variant:
         """A variant; its kernels do not see the axes of the kernel around it."""
         inner, self.symbols = self.symbols, symbols
         name = self.name()
         self.expect("{")
-        buffers: list[Buffer] = []
-        while self.accept("buffer"):
-            buffers.append(self.buffer("local"))
-        nodes = [node for node in self.nodes() if isinstance(node, Kernel | Extern)]
+        buffers = self.each("buffer", lambda: self.buffer("local"))
+        nodes = tuple(node for node in self.node_list() if isinstance(node, ir.Kernel | ir.Extern))
         self.expect("}")
         self.symbols = inner
-        return Variant(name, tuple(buffers), tuple(nodes))
+        return ir.Variant(name, buffers, nodes)
 
     def choice(self) -> Choice:
         name, affects, default = self.name(), self.name(), self.option()
         if affects not in ("bits", "perf"):
             raise self.tokens.error(f"a choice affects bits or perf, not {affects!r}")
         self.expect("of")
-        self.expect("(")
-        options: list[Option] = []
-        while not self.accept(")"):
-            options.append(self.option())
-            self.accept(",")
-        return Choice(name, affects, tuple(options), default)
+        return Choice(name, affects, self.between("(", self.option, ")"), default)
 
     def option(self) -> Option:
         return self.number() if self.tokens.peek.kind == "number" else self.name()
@@ -370,9 +323,7 @@ class _Reader:
                 raise self.tokens.error("a schedule does not end")
 
     def access(self) -> Access:
-        position, inside = self.position(), list[int]()
-        while self.at("%"):
-            inside.append(self.position())
+        position, inside = self.position(), self.positions()
         kind = self.name()
         if kind not in ("block", "strided", "scalar", "gather"):
             raise self.tokens.error(f"unknown kind of access {kind!r}")
@@ -381,19 +332,18 @@ class _Reader:
         form = self.name() if self.accept("as") else "offsets"
         if form not in ("offsets", "pointer", "descriptor"):
             raise self.tokens.error(f"unknown form of a block {form!r}")
-        return Access(position, kind, stride, tuple(inside), block, form)
+        return Access(position, kind, stride, inside, block, form)
 
     def block(self) -> BlockAccess:
-        offset = self.bracketed()
-        dims: list[BlockDim] = []
-        while self.accept("dim"):
-            axis, size = self.name(), self.bracketed()
-            self.expect("stride")
-            stride = self.bracketed()
-            step = self.bracketed() if self.accept("every") else integer(1)
-            start = self.bracketed() if self.accept("from") else integer(0)
-            dims.append(BlockDim(axis, size, stride, step, start))
-        return BlockAccess(offset, tuple(dims))
+        return BlockAccess(self.bracketed(), self.each("dim", self.block_dim))
+
+    def block_dim(self) -> BlockDim:
+        axis, size = self.name(), self.bracketed()
+        self.expect("stride")
+        stride = self.bracketed()
+        step = self.bracketed() if self.accept("every") else integer(1)
+        start = self.bracketed() if self.accept("from") else integer(0)
+        return BlockDim(axis, size, stride, step, start)
 
     def bracketed(self) -> Expr:
         self.expect("<")
@@ -401,14 +351,14 @@ class _Reader:
         self.expect(">")
         return found
 
-    def extern(self) -> Extern:
+    def extern(self) -> ir.Extern:
         name, form = self.name(), self.name()
         if form not in ("out", "return", "inplace"):
             raise self.tokens.error(f"unknown form of extern {form!r}")
         op = self.dotted()
         self.expect("(")
-        args: list[Argument] = []
-        kwargs: list[tuple[str, Argument]] = []
+        args: list[ir.Argument] = []
+        kwargs: list[tuple[str, ir.Argument]] = []
         while not self.accept(")"):
             if self.tokens.peek.kind == "name" and self.tokens.look(1).text == "=":
                 key = self.name()
@@ -418,69 +368,46 @@ class _Reader:
                 args.append(self.argument())
             self.accept(",")
         self.expect("->")
-        results = self.results()
-        writes, holds = self.refs("writes"), self.refs("holds")
-        effect = self.accept("effect")
-        defines: list[Symbol] = []
-        if self.accept("defines"):
-            defines.append(self.known())
-            while self.accept(","):
-                defines.append(self.known())
+        results = self.between("(", self.result, ")")
+        writes, holds = self.after("writes", self.ref), self.after("holds", self.ref)
+        effect, defines = self.accept("effect"), self.after("defines", self.known)
         is_capturable = not self.accept("uncapturable")
-        after = self.refs("after")
-        origins = self.origins()
+        after, origins = self.after("after", self.ref), self.origins()
         self.expect("because")
         given = (tuple(args), tuple(kwargs), results, origins, self.text())
-        return Extern(name, op, *given, form, writes, effect, tuple(defines), holds, after, is_capturable)
+        return ir.Extern(name, op, *given, form, writes, effect, defines, holds, after, is_capturable)
 
-    def refs(self, word: str) -> tuple[Ref, ...]:
-        """The versions after `word`, if the word stands here."""
-        found: list[Ref] = []
-        while self.accept("," if found else word):
-            found.append(self.ref())
-        return tuple(found)
-
-    def results(self) -> tuple[View | Symbol | None, ...]:
-        self.expect("(")
-        found: list[View | Symbol | None] = []
-        while not self.accept(")"):
-            if self.accept("none"):
-                found.append(None)
-            elif self.tokens.look(1).text == "@":
-                found.append(self.view())
-            else:
-                self.expect("symbol")
-                found.append(self.known())
-            self.accept(",")
-        return tuple(found)
+    def result(self) -> ir.View | Symbol | None:
+        if self.accept("none"):
+            return None
+        if self.tokens.look(1).text == "@":
+            return self.view()
+        self.expect("symbol")
+        return self.known()
 
     # --- arguments
 
-    def tuple(self) -> tuple[Argument, ...]:
-        self.expect("(")
-        found: list[Argument] = []
-        while not self.accept(")"):
-            found.append(self.argument())
-            self.accept(",")
-        return tuple(found)
+    def arguments(self) -> tuple[ir.Argument, ...]:
+        return self.between("(", self.argument, ")")
 
-    def view(self) -> View:
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(n for n in self.arguments() if isinstance(n, int))
+
+    def view(self) -> ir.View:
         ref, dtype, size = self.ref(), self.dtype(), self.sizes()
         self.expect("stride")
         stride = self.sizes()
         self.expect("offset")
-        return View(ref, dtype, size, stride, self.expr())
+        return ir.View(ref, dtype, size, stride, self.expr())
 
-    def argument(self) -> Argument:
+    def argument(self) -> ir.Argument:
         token = self.tokens.peek
         if token.text == "(":
-            return self.tuple()
+            return self.arguments()
         if token.kind == "string":
             return self.text()
-        if self.accept("<"):
-            value = self.expr()
-            self.expect(">")
-            return value
+        if self.at("<"):
+            return self.bracketed()
         if self.accept("none"):
             return None
         if token.kind != "name" or token.text in ("true", "false", "complex"):
@@ -489,13 +416,13 @@ class _Reader:
             return self.view()
         kind = self.name()
         if kind == "region":
-            return Region(self.name(), self.sizes())
-        return self.dtype() if kind == "dtype" else Token(kind, self.text())
+            return ir.Region(self.name(), self.sizes())
+        return self.dtype() if kind == "dtype" else ir.Token(kind, self.text())
 
     # --- bodies
 
-    def body(self) -> Body:
-        ops: list[Op] = []
+    def body(self) -> ir.Body:
+        ops: list[ir.Op] = []
         while self.at("%"):
             number = self.position()
             if number != len(ops):
@@ -503,87 +430,82 @@ class _Reader:
             self.expect("=")
             ops.append(self.op())
         results = self.positions() if self.accept("yield") else ()
-        return Body(tuple(ops), results)
+        return ir.Body(tuple(ops), results)
 
-    def op(self) -> Op:
+    def op(self) -> ir.Op:
         name = self.name()
         args, attrs = self.attrs(name)
         dtype = self.dtype() if self.accept(":") else None
-        self.expect("{")
-        axes: list[str] = []
-        while not self.accept("}"):
-            axes.append(self.name())
+        axes = self.between("{", self.name, "}")
         region = self.region() if self.at("{") else None
         match attrs:
-            case Masked(_, other) if region is not None:
-                attrs = Masked(region, other)
-            case Reduce(over, how):
-                attrs = Reduce(over, self.combine(how, dtype, region))
-            case Scan(axis, how, reverse):
-                attrs = Scan(axis, self.combine(how, dtype, region), reverse)
+            case ir.Masked(_, other) if region is not None:
+                attrs = ir.Masked(region, other)
+            case ir.Reduce(over, how):
+                attrs = ir.Reduce(over, self.combine(how, dtype, region))
+            case ir.Scan(axis, how, reverse):
+                attrs = ir.Scan(axis, self.combine(how, dtype, region), reverse)
             case _:
                 pass
-        return Op(name, args, attrs, dtype, tuple(axes))
+        return ir.Op(name, args, attrs, dtype, axes)
 
-    def region(self) -> Body:
+    def region(self) -> ir.Body:
         self.expect("{")
         inner = self.body()
         self.expect("}")
         return inner
 
-    def combine(self, how: Combine, dtype: DType | None, region: Body | None) -> Combine:
+    def combine(self, how: ir.Combine, dtype: DType | None, region: ir.Body | None) -> ir.Combine:
         if region is not None:
-            return Combine(how.name, how.identity, region)
+            return ir.Combine(how.name, how.identity, region)
         if dtype is None:
             raise self.tokens.error("a combine needs a dtype")
         return combine(how.name, dtype)
 
-    def attrs(self, name: str) -> tuple[tuple[int, ...], Attrs]:
+    def attrs(self, name: str) -> tuple[tuple[int, ...], ir.Attrs]:
         match name:
             case "constant":
-                return (), Constant(self.literal())
+                return (), ir.Constant(self.literal())
             case "parameter":
-                return (), Parameter(self.number())
+                return (), ir.Parameter(self.number())
             case "round_to":
                 dtype = self.dtype()
-                return self.positions(), Round(dtype)
+                return self.positions(), ir.Round(dtype)
             case "index":
-                self.expect("<")
-                expr = self.expr()
-                self.expect(">")
-                return self.positions(), Index(expr)
+                expr = self.bracketed()
+                return self.positions(), ir.Index(expr)
             case "load" | "store":
                 ref, index = self.place()
-                return self.positions(), Load(ref, index) if name == "load" else Store(ref, index)
+                return self.positions(), ir.Load(ref, index) if name == "load" else ir.Store(ref, index)
             case "atomic":
                 kind = self.name()
                 ref, index = self.place()
-                return self.positions(), Atomic(ref, index, kind)
+                return self.positions(), ir.Atomic(ref, index, kind)
             case "check":
                 return self.check()
             case "masked":
                 args = self.positions()
                 self.expect("else")
-                return args, Masked(Body(()), self.literal())
+                return args, ir.Masked(ir.Body(()), self.literal())
             case "reduce" | "scan":
                 return self.collective(name)
             case "project":
                 number = self.number()
-                return self.positions(), Project(number)
+                return self.positions(), ir.Project(number)
             case "assert":
                 args = self.positions()
-                return args, Assert(self.text())
+                return args, ir.Assert(self.text())
             case _:
                 return self.positions(), None
 
-    def place(self) -> tuple[Ref, Expr]:
+    def place(self) -> tuple[ir.Ref, Expr]:
         ref = self.ref()
         self.expect("[")
         index = self.expr()
         self.expect("]")
         return ref, index
 
-    def check(self) -> tuple[tuple[int, ...], Check]:
+    def check(self) -> tuple[tuple[int, ...], ir.Check]:
         args = self.positions()
         self.expect("as")
         name = self.name()
@@ -593,32 +515,28 @@ class _Reader:
         wrap = self.accept("wrap")
         error = self.error()
         if not self.accept("in"):
-            return args, Check(made, size, wrap, error)
+            return args, ir.Check(made, size, wrap, error)
         whose = self.text()
         self.expect("dim")
-        return args, Check(made, size, wrap, error, whose, self.number())
+        return args, ir.Check(made, size, wrap, error, whose, self.number())
 
-    def error(self) -> ErrorKind | None:
+    def error(self) -> ir.ErrorKind | None:
         if self.accept("proved"):
             return None
         self.expect("raises")
-        for kind in get_args(ErrorKind):
+        for kind in get_args(ir.ErrorKind):
             if self.accept(kind):
                 return kind
         raise self.tokens.error("an index raises IndexError or RuntimeError")
 
-    def collective(self, name: str) -> tuple[tuple[int, ...], Reduce | Scan]:
+    def collective(self, name: str) -> tuple[tuple[int, ...], ir.Reduce | ir.Scan]:
         reverse = self.accept("reverse")
         how = self.name()
-        identity: list[LiteralValue] = []
-        if self.accept("("):
-            while not self.accept(")"):
-                identity.append(self.literal())
-                self.accept(",")
+        identity = self.between("(", self.literal, ")") if self.at("(") else ()
         self.expect("over")
         axes = [self.name()]
         while not self.accept("of"):
             axes.append(self.name())
-        unknown = Combine(how, tuple(identity), Body(()))
-        made = Reduce(tuple(axes), unknown) if name == "reduce" else Scan(axes[0], unknown, reverse)
+        unknown = ir.Combine(how, identity, ir.Body(()))
+        made = ir.Reduce(tuple(axes), unknown) if name == "reduce" else ir.Scan(axes[0], unknown, reverse)
         return self.positions(), made

@@ -13,67 +13,32 @@ from typing import assert_never
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.memory_access import BlockAccess, BlockForm
-from minductor.ir.program.nodes import (
-    Argument,
-    Assert,
-    Atomic,
-    Body,
-    Buffer,
-    Check,
-    Combine,
-    Constant,
-    Extern,
-    FusionRefusal,
-    Index,
-    Input,
-    Kernel,
-    Load,
-    Masked,
-    MergedKernel,
-    Node,
-    NodeNote,
-    Op,
-    Origin,
-    Parameter,
-    Program,
-    Project,
-    Reduce,
-    Ref,
-    Region,
-    Require,
-    Round,
-    Scan,
-    Store,
-    SymbolDef,
-    Token,
-    View,
-    defined_symbols,
-)
 from minductor.ir.program.schedule import Schedule
 
 
-def print_program(program: Program) -> str:
+def print_program(program: ir.Program) -> str:
     """The text of a program, with one line for each op."""
     return "\n".join(_program(program)) + "\n"
 
 
-def print_kernel(kernel: Kernel) -> str:
+def print_kernel(kernel: ir.Kernel) -> str:
     """The text of one kernel."""
     return "\n".join(_kernel(kernel)) + "\n"
 
 
-def print_body(body: Body) -> str:
+def print_body(body: ir.Body) -> str:
     """The text of a body."""
     return "\n".join(_body(body, "")) + "\n"
 
 
-def _program(program: Program) -> Iterator[str]:
+def _program(program: ir.Program) -> Iterator[str]:
     yield f"program {program.name}"
     for symbol in program.symbols:
         yield f"  symbol {_declared(symbol)}"
-    for symbol in (made for node in program.nodes for made in defined_symbols(node)):
+    for symbol in (made for node in program.nodes for made in ir.defined_symbols(node)):
         yield f"  made {_declared(symbol)}"
     table = program.buffer_table()
     for given in program.inputs:
@@ -87,11 +52,11 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  guard {guard.rel} because {quote(guard.reason)}"
     for note in program.notes:
         match note:
-            case FusionRefusal(stage, first, second, reason):
+            case ir.FusionRefusal(stage, first, second, reason):
                 yield f"  note {stage} {first} | {second} {quote(reason)}"
-            case MergedKernel(stage, name, into):
+            case ir.MergedKernel(stage, name, into):
                 yield f"  note {stage} {name} into {into}"
-            case NodeNote(stage, subject, text):
+            case ir.NodeNote(stage, subject, text):
                 yield f"  note {stage} {subject} {quote(text)}"
     for region in program.regions:
         yield "  region {"
@@ -110,14 +75,14 @@ def _declared(symbol: Symbol) -> str:
     return f"{symbol.name} [{low}, {'inf' if symbol.hi is None else symbol.hi}]{kind}"
 
 
-def _input(given: Input, table: dict[str, Buffer]) -> str:
+def _input(given: ir.Input, table: dict[str, ir.Buffer]) -> str:
     if given.symbol is not None:
         return f"{given.name} = {given.symbol}"
     flags = f"{' static' if given.is_static else ''}{' donated' if given.is_donated else ''}"
     return _buffer(table[given.name]) + flags
 
 
-def _buffer(buffer: Buffer) -> str:
+def _buffer(buffer: ir.Buffer) -> str:
     return f"{buffer.name}: {buffer.dtype.name}{_sizes(buffer.size)} stride {_sizes(buffer.stride)} {buffer.device}"
 
 
@@ -125,31 +90,31 @@ def _sizes(sizes: Iterable[Expr]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
 
 
-def _node(node: Node) -> Iterator[str]:
+def _node(node: ir.Node) -> Iterator[str]:
     match node:
-        case Kernel():
+        case ir.Kernel():
             yield from _kernel(node)
-        case Extern():
+        case ir.Extern():
             yield _extern(node)
-        case SymbolDef(symbol, body, origins):
+        case ir.SymbolDef(symbol, body, origins):
             yield f"define {symbol.name}{_origins(origins)}"
             yield from _body(body, "  ")
-        case Require(body, message, origins):
+        case ir.Require(body, message, origins):
             yield f"require {quote(message)}{_origins(origins)}"
             yield from _body(body, "  ")
         case _:
             assert_never(node)
 
 
-def _origins(origins: tuple[Origin, ...]) -> str:
+def _origins(origins: tuple[ir.Origin, ...]) -> str:
     return " from " + ", ".join(f"{o.node} = {o.op}" for o in origins) if origins else ""
 
 
-def _after(refs: tuple[Ref, ...]) -> str:
+def _after(refs: tuple[ir.Ref, ...]) -> str:
     return f" after {', '.join(map(str, refs))}" if refs else ""
 
 
-def _kernel(kernel: Kernel) -> Iterator[str]:
+def _kernel(kernel: ir.Kernel) -> Iterator[str]:
     axes = ", ".join(f"{axis.name}: {axis.extent}" for axis in kernel.axes)
     yield f"kernel {kernel.name} ({axes}){_after(kernel.after)}{_origins(kernel.origins)}"
     if kernel.schedule is not None:
@@ -188,7 +153,7 @@ def _schedule(schedule: Schedule) -> Iterator[str]:
     yield "  }"
 
 
-def _extern(node: Extern) -> str:
+def _extern(node: ir.Extern) -> str:
     given = [print_argument(a) for a in node.args]
     given += [f"{name}={print_argument(value)}" for name, value in node.kwargs]
     results = ", ".join(_result(r) for r in node.results)
@@ -201,26 +166,26 @@ def _extern(node: Extern) -> str:
     return f"{head}{writes}{effect}{defines}{_after(node.after)}{_origins(node.origins)} because {quote(node.reason)}"
 
 
-def _result(result: View | Symbol | None) -> str:
+def _result(result: ir.View | Symbol | None) -> str:
     return f"symbol {result.name}" if isinstance(result, Symbol) else print_argument(result)
 
 
-def _arguments(values: Iterable[Argument]) -> str:
+def _arguments(values: Iterable[ir.Argument]) -> str:
     return f"({', '.join(print_argument(v) for v in values)})"
 
 
-def print_argument(value: Argument) -> str:
+def print_argument(value: ir.Argument) -> str:
     """The text of an argument of a call, or of an output."""
     match value:
-        case View(ref, dtype, size, stride, offset):
+        case ir.View(ref, dtype, size, stride, offset):
             return f"{ref} {dtype.name}{_sizes(size)} stride {_sizes(stride)} offset {offset}"
-        case Region(name, sizes):
+        case ir.Region(name, sizes):
             return f"region {name} {_sizes(sizes)}"
         case Expr():
             return f"<{value}>"
         case DType():
             return f"dtype {value.name}"
-        case Token(kind, name):
+        case ir.Token(kind, name):
             return f"{kind} {quote(name)}"
         case None:
             return "none"
@@ -250,7 +215,7 @@ def quote(text: str) -> str:
     return json.dumps(text)
 
 
-def _body(body: Body, indent: str) -> Iterator[str]:
+def _body(body: ir.Body, indent: str) -> Iterator[str]:
     for position, op in enumerate(body.ops):
         kind = f" : {op.dtype.name}" if op.dtype is not None else ""
         axes = f" {{{' '.join(op.axes)}}}"
@@ -266,11 +231,11 @@ def _body(body: Body, indent: str) -> Iterator[str]:
         yield f"{indent}yield {_values(body.results)}"
 
 
-def _region(op: Op) -> Body | None:
+def _region(op: ir.Op) -> ir.Body | None:
     match op.attrs:
-        case Masked(inner, _):
+        case ir.Masked(inner, _):
             return inner
-        case Reduce(_, how) | Scan(_, how, _):
+        case ir.Reduce(_, how) | ir.Scan(_, how, _):
             return None if is_standard_combine(how, op.dtype) else how.body
         case _:
             return None
@@ -280,38 +245,38 @@ def _values(positions: Iterable[int]) -> str:
     return " ".join(f"%{p}" for p in positions)
 
 
-def _op(op: Op) -> str:
+def _op(op: ir.Op) -> str:
     args = _values(op.args)
     match op.attrs:
         case None:
             return f"{op.name} {args}"
-        case Constant(value):
+        case ir.Constant(value):
             return f"constant {print_literal(value)}"
-        case Round(dtype):
+        case ir.Round(dtype):
             return f"round_to {dtype.name} {args}"
-        case Index(expr):
+        case ir.Index(expr):
             return f"index <{expr}>{_given(args)}"
-        case Load(ref, index):
+        case ir.Load(ref, index):
             return f"load {ref}[{index}]{_given(args)}"
-        case Store(ref, index):
+        case ir.Store(ref, index):
             return f"store {ref}[{index}]{_given(args)}"
-        case Atomic(ref, index, kind):
+        case ir.Atomic(ref, index, kind):
             return f"atomic {kind} {ref}[{index}]{_given(args)}"
-        case Check(symbol, size, wrap, error, whose, dim):
+        case ir.Check(symbol, size, wrap, error, whose, dim):
             outcome = "proved" if error is None else f"raises {error}"
             outcome += f" in {quote(whose)} dim {dim}" if whose else ""
             return f"check {args} as {symbol.name} < {size}{' wrap' if wrap else ''} {outcome}"
-        case Parameter(number):
+        case ir.Parameter(number):
             return f"parameter {number}"
-        case Masked(_, other):
+        case ir.Masked(_, other):
             return f"masked {args} else {print_literal(other)}"
-        case Reduce(axes, how):
+        case ir.Reduce(axes, how):
             return f"reduce {_combine(how, op.dtype)} over {' '.join(axes)} of {args}"
-        case Scan(axis, how, reverse):
+        case ir.Scan(axis, how, reverse):
             return f"scan {'reverse ' if reverse else ''}{_combine(how, op.dtype)} over {axis} of {args}"
-        case Project(number):
+        case ir.Project(number):
             return f"project {number} {args}"
-        case Assert(message):
+        case ir.Assert(message):
             return f"assert {args} {quote(message)}"
         case _:
             assert_never(op.attrs)
@@ -321,7 +286,7 @@ def _given(args: str) -> str:
     return f" {args}" if args else ""
 
 
-def _combine(how: Combine, dtype: DType | None) -> str:
+def _combine(how: ir.Combine, dtype: DType | None) -> str:
     if is_standard_combine(how, dtype):
         return how.name
     return f"{how.name}({', '.join(map(print_literal, how.identity))})"

@@ -14,54 +14,19 @@ from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, evaluate, free_symbols, integer
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.memory_access import BlockAccess
-from minductor.ir.program.nodes import (
-    CALL_SYMBOL_KINDS,
-    MAX_BUFFERS,
-    MAX_OPS,
-    Atomic,
-    Axis,
-    Body,
-    Check,
-    Constant,
-    Extern,
-    Index,
-    Kernel,
-    Load,
-    Masked,
-    Op,
-    Parameter,
-    Program,
-    Project,
-    Reduce,
-    Ref,
-    Region,
-    Round,
-    Scan,
-    Store,
-    SymbolDef,
-    View,
-    awaited_refs,
-    body_writes,
-    defined_symbols,
-    expressions_in,
-    reads,
-    required_symbols,
-    symbols_in,
-    views_of,
-    writes,
-)
 from minductor.ir.program.ops import POINTWISE, result_dtype
 from minductor.ir.program.schedule import loops, positions
 from minductor.ir.program.size_sources import size_source
 from minductor.ir.program.variants import kernels_with_variants, select_variants, variant_choice
 
 # A rule yields a sentence for each place in the program that breaks it.
-Rule: TypeAlias = Callable[[Program], Iterator[str]]
+Rule: TypeAlias = Callable[[ir.Program], Iterator[str]]
 
 
-def verify(program: Program, stages: Sequence[str]) -> None:
+def verify(program: ir.Program, stages: Sequence[str]) -> None:
     """Checks each rule that holds after the `stages` that made the program; an error names the last of them."""
     for region in program.regions:
         verify(region, stages)
@@ -77,7 +42,7 @@ def verify(program: Program, stages: Sequence[str]) -> None:
 # --- programs -----------------------------------------------------------------------------------------------------
 
 
-def _buffers_declared(program: Program) -> Iterator[str]:
+def _buffers_declared(program: ir.Program) -> Iterator[str]:
     known = {b.name for b in program.buffers}
     if len(known) != len(program.buffers):
         yield "two buffers have one name"
@@ -85,39 +50,39 @@ def _buffers_declared(program: Program) -> Iterator[str]:
         if given.symbol is None and given.name not in known:
             yield f"input {given.name} has no buffer"
     for node in program.nodes:
-        for ref in (*reads(node), *writes(node), *awaited_refs(node)):
+        for ref in (*ir.reads(node), *ir.writes(node), *ir.awaited_refs(node)):
             if ref.storage not in known:
                 yield f"{ref} has no buffer"
 
 
-def _defined_before_use(program: Program) -> Iterator[str]:
+def _defined_before_use(program: ir.Program) -> Iterator[str]:
     newest = {b.name: 0 for b in program.buffers if b.kind != "local"}
     for number, node in enumerate(program.nodes):
-        for ref in reads(node):
+        for ref in ir.reads(node):
             now = newest.get(ref.storage, -1)
             if ref.version != now:
                 yield f"node {number} reads {ref} while {ref.storage}@{now} stands there"
-        for ref in writes(node):
+        for ref in ir.writes(node):
             if ref.version != newest.get(ref.storage, -1) + 1:
                 yield f"node {number} makes {ref} after {ref.storage}@{newest.get(ref.storage, -1)}"
             newest[ref.storage] = ref.version
-    for view in views_of(program.outputs):
+    for view in ir.views_of(program.outputs):
         if newest.get(view.ref.storage, -1) != view.ref.version:
             yield f"{view.ref} is returned and is not the last version"
 
 
-def _waits_backwards(program: Program) -> Iterator[str]:
-    made: set[Ref] = set()
+def _waits_backwards(program: ir.Program) -> Iterator[str]:
+    made: set[ir.Ref] = set()
     for number, node in enumerate(program.nodes):
         yield from (
-            f"node {number} waits for {ref}, which no node before it makes" for ref in set(awaited_refs(node)) - made
+            f"node {number} waits for {ref}, which no node before it makes" for ref in set(ir.awaited_refs(node)) - made
         )
-        made.update(writes(node))
+        made.update(ir.writes(node))
 
 
-def _own_objects(program: Program) -> Iterator[str]:
+def _own_objects(program: ir.Program) -> Iterator[str]:
     for number in [number for group in program.distinct_outputs for number in group]:
-        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], View)):
+        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], ir.View)):
             yield f"output {number} is no tensor that could be an object of its own"
         elif sum(number in group for group in program.distinct_outputs) > 1:
             yield f"output {number} is two objects"
@@ -126,25 +91,25 @@ def _own_objects(program: Program) -> Iterator[str]:
             yield f"outputs {group} differ and are one object"
 
 
-def _laid_outputs(program: Program) -> Iterator[str]:
+def _laid_outputs(program: ir.Program) -> Iterator[str]:
     for number in program.fixed_stride_outputs:
-        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], View)):
+        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], ir.View)):
             yield f"output {number} has fixed strides and is no tensor"
 
 
-def _names_unique(program: Program) -> Iterator[str]:
-    names = [node.name for node in program.nodes if isinstance(node, Kernel | Extern)]
+def _names_unique(program: ir.Program) -> Iterator[str]:
+    names = [node.name for node in program.nodes if isinstance(node, ir.Kernel | ir.Extern)]
     if len(set(names)) != len(names):
         yield "two nodes have one name"
 
 
-def _regions_called(program: Program) -> Iterator[str]:
+def _regions_called(program: ir.Program) -> Iterator[str]:
     inner = {region.name: region for region in program.regions}
     if len(inner) != len(program.regions):
         yield "two regions have one name"
     for node in program.nodes:
-        for given in node.args if isinstance(node, Extern) else ():
-            if not isinstance(given, Region):
+        for given in node.args if isinstance(node, ir.Extern) else ():
+            if not isinstance(given, ir.Region):
                 continue
             if given.name not in inner:
                 yield f"a call is given {given.name}, which is no region of this program"
@@ -152,38 +117,38 @@ def _regions_called(program: Program) -> Iterator[str]:
                 yield f"{given.name} is given {len(given.sizes)} sizes for inputs that are not all sizes"
 
 
-def _symbols_declared(program: Program) -> Iterator[str]:
+def _symbols_declared(program: ir.Program) -> Iterator[str]:
     known, table = set(program.symbols), program.buffer_table()
     for node in program.nodes:
-        made = defined_symbols(node)
+        made = ir.defined_symbols(node)
         for symbol in made:
             if symbol in known:
                 yield f"symbol {symbol} is defined twice"
-        if not isinstance(node, SymbolDef):  # the sizes of a call's results mention what they tell
+        if not isinstance(node, ir.SymbolDef):  # the sizes of a call's results mention what they tell
             known.update(made)
-        used = symbols_in(node.body) if isinstance(node, SymbolDef) else required_symbols(node, table)
+        used = ir.symbols_in(node.body) if isinstance(node, ir.SymbolDef) else ir.required_symbols(node, table)
         yield from (f"symbol {s} is used before it is defined" for s in used if _is_late(s, known))
         known.update(made)
-    used = symbols_in((program.outputs, program.inputs, program.guards))
+    used = ir.symbols_in((program.outputs, program.inputs, program.guards))
     yield from (f"symbol {s} is used and never defined" for s in used if _is_late(s, known))
 
 
 def _is_late(symbol: Symbol, known: set[Symbol]) -> bool:
-    return symbol.kind in CALL_SYMBOL_KINDS and symbol not in known
+    return symbol.kind in ir.CALL_SYMBOL_KINDS and symbol not in known
 
 
-def _told_by_sizes(program: Program) -> Iterator[str]:
+def _told_by_sizes(program: ir.Program) -> Iterator[str]:
     for node in program.nodes:
-        if isinstance(node, Extern):
+        if isinstance(node, ir.Extern):
             yield from (f"{node.name}: no size tells {s}" for s in node.defines if size_source(node, s) is None)
 
 
-def _scalars_stand_alone(program: Program) -> Iterator[str]:
+def _scalars_stand_alone(program: ir.Program) -> Iterator[str]:
     """A float or bool symbol is never part of an expression: the algebra's laws hold for integers only."""
     for node in program.nodes:
-        if all(s.kind not in ("real", "truth") for s in symbols_in(node)):
+        if all(s.kind not in ("real", "truth") for s in ir.symbols_in(node)):
             continue
-        for expr in expressions_in(node):
+        for expr in ir.expressions_in(node):
             if not isinstance(expr, Symbol):
                 mixed = [s.name for s in free_symbols(expr) if s.kind in ("real", "truth")]
                 yield from (f"{name} stands inside {expr}" for name in mixed)
@@ -192,7 +157,7 @@ def _scalars_stand_alone(program: Program) -> Iterator[str]:
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 
-def _ops_well_formed(program: Program) -> Iterator[str]:
+def _ops_well_formed(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         order = [axis.name for axis in kernel.axes]
         yield from (f"{kernel.name}: {fault}" for fault in _body(kernel.body, order, {}, is_region=False))
@@ -200,7 +165,7 @@ def _ops_well_formed(program: Program) -> Iterator[str]:
             yield f"{kernel.name} has no effect"
 
 
-def _body(body: Body, order: list[str], checks: dict[str, frozenset[str]], *, is_region: bool) -> Iterator[str]:
+def _body(body: ir.Body, order: list[str], checks: dict[str, frozenset[str]], *, is_region: bool) -> Iterator[str]:
     checks = dict(checks)
     for position, op in enumerate(body.ops):
         if any(a >= position or a < 0 for a in op.args):
@@ -208,25 +173,25 @@ def _body(body: Body, order: list[str], checks: dict[str, frozenset[str]], *, is
             return
         if op.is_effect and is_region:
             yield f"%{position} is an effect inside a region"
-        if isinstance(op.attrs, Masked):
+        if isinstance(op.attrs, ir.Masked):
             yield from _body(op.attrs.body, order, checks, is_region=True)
         if fault := _dtype_fault(op, body):
             yield f"%{position} = {op.name}: {fault}"
         axes, unknown = _axes(op, body, checks)
-        if isinstance(op.attrs, Atomic) and op.attrs.kind in ("add", "mul"):
+        if isinstance(op.attrs, ir.Atomic) and op.attrs.kind in ("add", "mul"):
             axes |= set(order)  # each point counts
         if unknown:
             yield f"%{position} uses symbol {unknown} that no check before it makes"
         expected = tuple(a for a in order if a in axes)
-        if not isinstance(op.attrs, Parameter) and op.axes != expected:
+        if not isinstance(op.attrs, ir.Parameter) and op.axes != expected:
             yield f"%{position} = {op.name} says axes {op.axes}, and has {expected}"
-        if isinstance(op.attrs, Check):
+        if isinstance(op.attrs, ir.Check):
             checks[op.attrs.symbol.name] = frozenset(op.axes)
         if not axes <= set(order):
             yield f"%{position} varies over {sorted(axes - set(order))}, which are no axes of the kernel"
 
 
-def _axes(op: Op, body: Body, checks: Mapping[str, frozenset[str]]) -> tuple[set[str], str]:
+def _axes(op: ir.Op, body: ir.Body, checks: Mapping[str, frozenset[str]]) -> tuple[set[str], str]:
     """The axes that an op must have, and the name of an undefined value symbol in it, or ""."""
     axes = {a for p in op.args for a in body.ops[p].axes}
     unknown = ""
@@ -238,28 +203,28 @@ def _axes(op: Op, body: Body, checks: Mapping[str, frozenset[str]]) -> tuple[set
                 axes |= checks.get(symbol.name, frozenset())
                 unknown = "" if symbol.name in checks else symbol.name
     match op.attrs:
-        case Masked(inner, _):
+        case ir.Masked(inner, _):
             axes.update(a for o in inner.ops for a in o.axes)
-        case Reduce(over, _):
+        case ir.Reduce(over, _):
             axes -= set(over)
-        case Scan(axis, _, _):
+        case ir.Scan(axis, _, _):
             axes.add(axis)
         case _:
             pass
     return axes, unknown
 
 
-def _indices(op: Op) -> tuple[Expr, ...]:
+def _indices(op: ir.Op) -> tuple[Expr, ...]:
     match op.attrs:
-        case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+        case ir.Load(_, index) | ir.Store(_, index) | ir.Atomic(_, index, _):
             return (index,)
-        case Index(expr):
+        case ir.Index(expr):
             return (expr,)
         case _:
             return ()
 
 
-def _dtype_fault(op: Op, body: Body) -> str:
+def _dtype_fault(op: ir.Op, body: ir.Body) -> str:
     dtypes = [body.ops[a].dtype for a in op.args]
     match op.attrs:
         case None if op.name not in ("cast", "bitcast"):
@@ -273,38 +238,38 @@ def _dtype_fault(op: Op, body: Body) -> str:
             same = given[1:] if op.name == "where" else given
             if len(set(same)) > 1:
                 return f"takes values of one dtype, not {given}"
-        case Masked(inner, _) if inner.ops[inner.results[0]].dtype != op.dtype:
+        case ir.Masked(inner, _) if inner.ops[inner.results[0]].dtype != op.dtype:
             return f"is {op.dtype}, and its region yields another dtype"
-        case Reduce(_, how) | Scan(_, how, _) if len(how.identity) != len(op.args):
+        case ir.Reduce(_, how) | ir.Scan(_, how, _) if len(how.identity) != len(op.args):
             return f"{how.name} carries {len(how.identity)} values"
-        case Project(number):
+        case ir.Project(number):
             of = body.ops[op.args[0]]
-            if not isinstance(of.attrs, Reduce | Scan) or number >= len(of.args):
+            if not isinstance(of.attrs, ir.Reduce | ir.Scan) or number >= len(of.args):
                 return "has nothing to project from"
-        case Round() | Constant() | Load() | Index() | Check():
+        case ir.Round() | ir.Constant() | ir.Load() | ir.Index() | ir.Check():
             return "" if op.dtype is not None else "is a value without a dtype"
         case _:
             pass
     return ""
 
 
-def _views_of_their_kind(program: Program) -> Iterator[str]:
+def _views_of_their_kind(program: ir.Program) -> Iterator[str]:
     """Only kernels address a complex storage as real numbers; calls and outputs see complex ones."""
     kinds = {buffer.name: buffer.dtype.kind == "complex" for buffer in program.buffers}
-    calls = [(n.args, tuple(v for _, v in n.kwargs), n.results) for n in program.nodes if isinstance(n, Extern)]
-    for view in views_of((*program.outputs, *calls)):
+    calls = [(n.args, tuple(v for _, v in n.kwargs), n.results) for n in program.nodes if isinstance(n, ir.Extern)]
+    for view in ir.views_of((*program.outputs, *calls)):
         if (view.dtype.kind == "complex") != kinds.get(view.ref.storage):
             yield f"{view.ref} is given away as {view.dtype}"
 
 
-def _stores_convert(program: Program) -> Iterator[str]:
+def _stores_convert(program: ir.Program) -> Iterator[str]:
     table = program.real_table()
     for kernel in _kernels(program):
         for position, op in enumerate(kernel.body.ops):
             match op.attrs:
-                case Load(ref, _):
+                case ir.Load(ref, _):
                     fault = _conversion(table[ref.storage].dtype, op.dtype)
-                case Store(ref, _) | Atomic(ref, _, _):
+                case ir.Store(ref, _) | ir.Atomic(ref, _, _):
                     fault = _conversion(table[ref.storage].dtype, kernel.body.ops[op.args[0]].dtype)
                 case _:
                     fault = ""
@@ -318,17 +283,17 @@ def _conversion(stored: DType, value: DType | None) -> str:
     return f"has {value} for a buffer of {stored}"
 
 
-def _limits(program: Program) -> Iterator[str]:
+def _limits(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
-        refs = {ref.storage for ref in (*reads(kernel), *(w.ref for w in body_writes(kernel.body)))}
+        refs = {ref.storage for ref in (*ir.reads(kernel), *(w.ref for w in ir.body_writes(kernel.body)))}
         count = 1 + len(kernel.schedule.parts if kernel.schedule else ())
-        if len(kernel.body.ops) > MAX_OPS * count and len(kernel.origins) > 1:
-            yield f"{kernel.name} has {len(kernel.body.ops)} ops, more than {MAX_OPS}"
-        if len(refs) > MAX_BUFFERS * count and len(kernel.origins) > 1:
-            yield f"{kernel.name} has {len(refs)} buffers, more than {MAX_BUFFERS}"
+        if len(kernel.body.ops) > ir.MAX_OPS * count and len(kernel.origins) > 1:
+            yield f"{kernel.name} has {len(kernel.body.ops)} ops, more than {ir.MAX_OPS}"
+        if len(refs) > ir.MAX_BUFFERS * count and len(kernel.origins) > 1:
+            yield f"{kernel.name} has {len(refs)} buffers, more than {ir.MAX_BUFFERS}"
 
 
-def _scheduled(program: Program) -> Iterator[str]:
+def _scheduled(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         if kernel.schedule is None:
             yield f"{kernel.name} has no schedule"
@@ -339,28 +304,28 @@ def _scheduled(program: Program) -> Iterator[str]:
                 yield f"{kernel.name}: the effect %{position} runs {times.count(position)} times"
 
 
-def _masks_known_before(program: Program) -> Iterator[str]:
+def _masks_known_before(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         ops = kernel.body.ops
         for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
             for position in loop.unmasked:
-                is_mask = position in loop.body and isinstance(ops[position].attrs, Masked)
+                is_mask = position in loop.body and isinstance(ops[position].attrs, ir.Masked)
                 asked = ops[position].args[0] if is_mask else position
                 if not is_mask or asked in positions(loop.body) or loop.axis in ops[asked].axes:
                     yield f"{kernel.name}: before the loop over {loop.axis} the mask of %{position} is not known"
 
 
-def _cut_in_order(program: Program) -> Iterator[str]:
+def _cut_in_order(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         extents = {axis.name: axis.extent for axis in kernel.axes}
         for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
             ends = (integer(0), *loop.cuts, extents[loop.axis])
-            is_known = all(s.kind in CALL_SYMBOL_KINDS for at in loop.cuts for s in free_symbols(at))
+            is_known = all(s.kind in ir.CALL_SYMBOL_KINDS for at in loop.cuts for s in free_symbols(at))
             if loop.cuts and not (is_known and all(at_least(b - a, 0) for a, b in pairwise(ends))):
                 yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
 
 
-def _dots_are_products(program: Program) -> Iterator[str]:
+def _dots_are_products(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         dots = kernel.schedule.dots if kernel.schedule else ()
         if not dots:
@@ -370,19 +335,19 @@ def _dots_are_products(program: Program) -> Iterator[str]:
             yield f"{kernel.name}: {', '.join(f'%{p}' for p in dots)} are not its matrix products"
 
 
-def _variants_agree(program: Program) -> Iterator[str]:
+def _variants_agree(program: ir.Program) -> Iterator[str]:
     for kernel in kernels_with_variants(program.nodes):
         for variant in kernel.variants:
             own = {buffer.name for buffer in variant.buffers}
-            made = {ref for node in variant.nodes for ref in writes(node) if ref.storage not in own}
-            read = {ref for node in variant.nodes for ref in reads(node) if ref.storage not in own}
-            if made != {*writes(kernel)}:
+            made = {ref for node in variant.nodes for ref in ir.writes(node) if ref.storage not in own}
+            read = {ref for node in variant.nodes for ref in ir.reads(node) if ref.storage not in own}
+            if made != {*ir.writes(kernel)}:
                 yield f"{kernel.name}: the variant {variant.name} makes {sorted(map(str, made))}"
-            if not read <= {*reads(kernel)}:
+            if not read <= {*ir.reads(kernel)}:
                 yield f"{kernel.name}: the variant {variant.name} reads {sorted(map(str, read))}"
 
 
-def _parts_apart(program: Program) -> Iterator[str]:
+def _parts_apart(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         parts = kernel.schedule.parts if kernel.schedule else ()
         if kernel.schedule is None or not parts:
@@ -395,19 +360,19 @@ def _parts_apart(program: Program) -> Iterator[str]:
             for loop in loops(kernel.schedule.steps[start:stop]):
                 if owner.setdefault(loop.axis, number) != number:
                     yield f"{kernel.name}: two parts run over {loop.axis}"
-        if not {*writes(kernel)}.isdisjoint(reads(kernel)):
+        if not {*ir.writes(kernel)}.isdisjoint(ir.reads(kernel)):
             yield f"{kernel.name}: a part reads what another one writes"
 
 
-def _accessed(program: Program) -> Iterator[str]:
+def _accessed(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
-        touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Load | Store | Atomic)]
+        touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, ir.Load | ir.Store | ir.Atomic)]
         outer = [a.position for a in kernel.access if not a.inside]
         if outer != touching:
             yield f"{kernel.name} has accesses of {outer}, not {touching}"
 
 
-def _blocks_are_indices(program: Program) -> Iterator[str]:
+def _blocks_are_indices(program: ir.Program) -> Iterator[str]:
     """A block describes the same elements as the index; checked at a few points."""
     for kernel in _kernels(program):
         indices = dict(_touched(kernel.body))
@@ -419,21 +384,21 @@ def _blocks_are_indices(program: Program) -> Iterator[str]:
                 yield f"{kernel.name}: the block of {access.path} is not {index}"
 
 
-def _touched(body: Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Expr]]:
+def _touched(body: ir.Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Expr]]:
     """The path and the index of each load and store; a path is as in `Access.path`."""
     for position, op in enumerate(body.ops):
         match op.attrs:
-            case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+            case ir.Load(_, index) | ir.Store(_, index) | ir.Atomic(_, index, _):
                 yield (*path, position), index
-            case Masked(inner, _):
+            case ir.Masked(inner, _):
                 yield from _touched(inner, (*path, position))
             case _:
                 pass
 
 
-def _is_index(block: BlockAccess, index: Expr, axes: tuple[Axis, ...]) -> bool:
+def _is_index(block: BlockAccess, index: Expr, axes: tuple[ir.Axis, ...]) -> bool:
     written = block.index({axis.name: axis.symbol for axis in axes})
-    found = symbols_in((index, written, axes))
+    found = ir.symbols_in((index, written, axes))
     sizes = {s.name: max(s.lo or 0, 2) for s in found if s.kind != "axis"}
     for thirds in range(4):
         at = {axis.name: (evaluate(axis.extent, sizes) - 1) * thirds // 3 for axis in axes}
@@ -442,8 +407,8 @@ def _is_index(block: BlockAccess, index: Expr, axes: tuple[Axis, ...]) -> bool:
     return True
 
 
-def _kernels(program: Program) -> Iterator[Kernel]:
-    return (node for node in program.nodes if isinstance(node, Kernel))
+def _kernels(program: ir.Program) -> Iterator[ir.Kernel]:
+    return (node for node in program.nodes if isinstance(node, ir.Kernel))
 
 
 # Each rule with the stage that makes it hold, a name in PIPELINE of pipeline.py, and its check.
