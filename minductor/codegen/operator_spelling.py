@@ -159,34 +159,24 @@ SPELLINGS: Mapping[str, Spelling] = {
 
 def spell_cpp(name: str, dtype: DType, *args: str) -> str:
     """The C++ expression of an operator; `dtype` is that of the last argument."""
-    row = SPELLINGS.get(name)
-    if row is None:
-        raise ValueError(f"no spelling for the operator {name!r}")
-    match dtype.kind:
-        case "int" | "uint":
-            text = row.cpp_int or row.cpp
-        case "bool":
-            text = row.cpp_bool or row.cpp
-        case _:
-            text = row.cpp
-    return text.format(
-        *args, t=dtype.name, T=CPP_TYPES[dtype.name], f="f" if dtype.name == "f32" else "", bits=dtype.bits
-    )
+    row = _spelling(name)
+    text = {"int": row.cpp_int, "uint": row.cpp_int, "bool": row.cpp_bool}.get(dtype.kind) or row.cpp
+    float_suffix = "f" if dtype.name == "f32" else ""
+    return text.format(*args, t=dtype.name, T=CPP_TYPES[dtype.name], f=float_suffix, bits=dtype.bits)
 
 
 def spell_triton(name: str, dtype: DType, *args: str) -> str:
     """The Triton expression of an operator, or "" if there is none; `dtype` is that of the last argument."""
-    row = SPELLINGS.get(name)
-    if row is None:
+    row = _spelling(name)
+    float_text = row.triton_f64 if dtype.name == "f64" else ""
+    text = {"int": row.triton_int, "uint": row.triton_int, "bool": row.triton_bool}.get(dtype.kind, float_text)
+    return (text or row.triton).format(*args, bits=dtype.bits)
+
+
+def _spelling(name: str) -> Spelling:
+    if name not in SPELLINGS:
         raise ValueError(f"no spelling for the operator {name!r}")
-    match dtype.kind:
-        case "int" | "uint":
-            text = row.triton_int or row.triton
-        case "bool":
-            text = row.triton_bool or row.triton
-        case _:
-            text = (row.triton_f64 if dtype.name == "f64" else "") or row.triton
-    return text.format(*args, bits=dtype.bits)
+    return SPELLINGS[name]
 
 
 def spell_cpp_cast(value: str, old: DType, new: DType) -> str:

@@ -23,26 +23,8 @@ from minductor.core.dtypes import DType
 from minductor.core.errors import NotNative
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.core.names import is_identifier
-from minductor.ir.plan.plan import (
-    AllocateLine,
-    AssertLine,
-    ConstantLine,
-    DeviceScopeLine,
-    DispatchLine,
-    ExternLine,
-    FreeLine,
-    KernelLine,
-    LaunchLine,
-    LayoutLine,
-    Line,
-    PartitionLine,
-    Plan,
-    ReturnLine,
-    ReuseLine,
-    ScopeEndLine,
-    SymbolLine,
-    ViewLine,
-)
+from minductor.ir.plan import plan as lines
+from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names as tensors_of
 from minductor.ir.plan.storage_lives import used_tensors
 from minductor.ir.program.nodes import Argument, Input, Origin, Region, Token, symbols_in
@@ -62,7 +44,7 @@ def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
 
 def needs_torch(plan: Plan) -> tuple[str, ...]:
     """The operators for which a plan needs torch, in order, each once."""
-    found = [line.op for line in plan.lines if isinstance(line, ExternLine) and line.op != ITEM]
+    found = [line.op for line in plan.lines if isinstance(line, lines.ExternLine) and line.op != ITEM]
     found += [op for region in plan.regions for op in needs_torch(region)]
     return tuple(dict.fromkeys(op for op in found if not op.startswith("higher_order.")))
 
@@ -71,7 +53,7 @@ def needs_python(plan: Plan) -> tuple[str, ...]:
     """The operators that Python calls, in order, each once. A host without Python cannot run such a plan."""
     found: list[str] = []
     for line in plan.lines:
-        if isinstance(line, ExternLine) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
+        if isinstance(line, lines.ExternLine) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
             try:
                 wrapper_cpp_calls.call(line, _dtypes(plan))
             except NotNative:
@@ -86,10 +68,10 @@ class _Emitter:
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
         self.env = env
-        self.definitions = {line.id: line for line in plan.lines if isinstance(line, KernelLine)}
-        self.constants = {line.name: line.number for line in plan.lines if isinstance(line, ConstantLine)}
+        self.definitions = {line.id: line for line in plan.lines if isinstance(line, lines.KernelLine)}
+        self.constants = {line.name: line.number for line in plan.lines if isinstance(line, lines.ConstantLine)}
         self.declared: dict[str, None] = {}  # functions of torch's, as they are declared
-        self.python: list[ExternLine] = []  # calls that are Python's
+        self.python: list[lines.ExternLine] = []  # calls that are Python's
         self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to
 
     def unit(self, header: str) -> Iterator[str]:
@@ -147,13 +129,12 @@ class _Function:
     def __init__(self, unit: _Emitter, plan: Plan) -> None:
         self.unit = unit
         self.plan = plan
-        self.layouts = {
-            line.name: (line.size, line.stride) for line in plan.lines if isinstance(line, AllocateLine | ReuseLine)
-        }
+        made = [line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine)]
+        self.layouts = {line.name: (line.size, line.stride) for line in made}
         self.dtypes = _dtypes(plan)
         self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
         self.defined: set[str] = set()  # numbers that are declared already
-        laid = {line.name for line in plan.lines if isinstance(line, LayoutLine)}
+        laid = {line.name for line in plan.lines if isinstance(line, lines.LayoutLine)}
         tensors = [given for given in plan.inputs if given.symbol is None]
         self.lent = {given.name for given in tensors if not given.is_donated and given.name not in laid}
 
@@ -197,11 +178,11 @@ class _Function:
         """The names of the tensors that the lines make, in order."""
         made: dict[str, None] = {}
         for line in self.plan.lines:
-            group = line.variants[_default(line)] if isinstance(line, DispatchLine) else (line,)
+            group = line.variants[_default(line)] if isinstance(line, lines.DispatchLine) else (line,)
             for inner in group:
-                if isinstance(inner, AllocateLine | ReuseLine | ViewLine):
+                if isinstance(inner, lines.AllocateLine | lines.ReuseLine | lines.ViewLine):
                     made[inner.name] = None
-                elif isinstance(inner, ExternLine) and not inner.is_out:
+                elif isinstance(inner, lines.ExternLine) and not inner.is_out:
                     made.update(dict.fromkeys(n for n in inner.results if n is not None and not self.is_number(n)))
         return made
 
@@ -210,43 +191,43 @@ class _Function:
 
     def line(self, line: Line) -> Iterator[str]:
         match line:
-            case LaunchLine():
+            case lines.LaunchLine():
                 yield from self.launch(line)
-            case DispatchLine():  # the choice was made before this was written
+            case lines.DispatchLine():  # the choice was made before this was written
                 for inner in line.variants[_default(line)]:
                     yield from self.line(inner)
-            case ExternLine():
+            case lines.ExternLine():
                 yield from self.extern(line)
-            case AllocateLine(name, dtype, size, stride, device):
+            case lines.AllocateLine(name, dtype, size, stride, device):
                 if device != "cpu":
                     raise NotNative(f"memory of {device}")
                 yield f"MD_TRY(md_empty(md, {name}, md_{dtype.torch_name}, {_sizes(size)}, {_sizes(stride)}));"
                 yield from self.event("allocate", name)
-            case ReuseLine():
+            case lines.ReuseLine():
                 yield from self.reuse(line)
-            case ViewLine(name, of, _, size, stride, offset):
+            case lines.ViewLine(name, of, _, size, stride, offset):
                 yield f"MD_TRY(md_view(md, {name}, {of}, {_sizes(size)}, {_sizes(stride)}, {index_text(offset)}));"
-            case FreeLine(names):
+            case lines.FreeLine(names):
                 own = [name for name in names if name not in self.lent]
                 if own:
                     yield " ".join(f"{name}.reset();" for name in own)
                 for name in names:
                     yield from self.event("free", name)
-            case SymbolLine(symbol, what):
+            case lines.SymbolLine(symbol, what):
                 yield f"{self.number(symbol)} = {source(what)};"
-            case LayoutLine(name, size, stride):
+            case lines.LayoutLine(name, size, stride):
                 if stride is None:
                     yield f"MD_TRY(md_sized(md, {name}, {_sizes(size)}));"
                 else:
                     yield f"MD_TRY(md_laid_out(md, {name}, {_sizes(size)}, {_sizes(stride)}));"
-            case AssertLine(condition, message, node):
+            case lines.AssertLine(condition, message, node):
                 given = f"{truth(condition)}, {_quoted(message)}, {self.checked(node)}"
                 yield f"MD_TRY(md_require(md, {given}));"
-            case ReturnLine(values):
+            case lines.ReturnLine(values):
                 yield from self.give(values)
-            case DeviceScopeLine() | ScopeEndLine():
+            case lines.DeviceScopeLine() | lines.ScopeEndLine():
                 raise NotNative("several devices")
-            case KernelLine() | ConstantLine() | PartitionLine():
+            case lines.KernelLine() | lines.ConstantLine() | lines.PartitionLine():
                 return
             case _:
                 assert_never(line)
@@ -265,7 +246,7 @@ class _Function:
             self.unit.nodes[node] = None
         return _quoted(node)
 
-    def launch(self, line: LaunchLine) -> Iterator[str]:
+    def launch(self, line: lines.LaunchLine) -> Iterator[str]:
         kernel = self.unit.definitions[line.kernel]
         pointers = (
             f"{name}.data<{CPP_STORAGE[dtype]}>()"
@@ -280,7 +261,7 @@ class _Function:
             yield f"{call};"
         yield from self.event("launch", kernel.symbol)
 
-    def reuse(self, line: ReuseLine) -> Iterator[str]:
+    def reuse(self, line: lines.ReuseLine) -> Iterator[str]:
         if self.layouts.get(line.old) == (line.size, line.stride):
             yield f"{line.name} = {line.old}.take();"
         else:
@@ -289,7 +270,7 @@ class _Function:
             yield f"{line.old}.reset();"
         yield from self.event("reuse", line.name)
 
-    def extern(self, line: ExternLine) -> Iterator[str]:
+    def extern(self, line: lines.ExternLine) -> Iterator[str]:
         yield from _comment(line.handle, line.origins)
         if line.op == ITEM:
             yield from self.item(line)
@@ -299,7 +280,7 @@ class _Function:
             yield from self.operator(line)
         yield from self.event("extern", line.op)
 
-    def operator(self, line: ExternLine) -> Iterator[str]:
+    def operator(self, line: lines.ExternLine) -> Iterator[str]:
         """A call of an operator of torch. If the call fails, eager's own call is repeated for its exception."""
         try:
             text, declaration = wrapper_cpp_calls.call(line, self.dtypes)
@@ -312,7 +293,7 @@ class _Function:
         yield f"MD_CALL({text},"
         yield f"        {eager});"
 
-    def item(self, line: ExternLine) -> Iterator[str]:
+    def item(self, line: lines.ExternLine) -> Iterator[str]:
         """Reads a number out of a tensor, unless nothing uses the number."""
         (tensor,), (name,) = line.args, line.results
         if name is not None and name in self.numbers and isinstance(tensor, Token):
@@ -321,7 +302,7 @@ class _Function:
                 yield f"{declared};"
             yield f"MD_TRY(md_read(md, {tensor.name}, {name}));"
 
-    def by_python(self, line: ExternLine) -> str:
+    def by_python(self, line: lines.ExternLine) -> str:
         """A call that Python makes: its tensors and numbers, and where its results go."""
         self.unit.python.append(line)
         tensors, numbers = dict.fromkeys(used_tensors(line)), numbers_of(line)
@@ -332,7 +313,7 @@ class _Function:
         into = ", ".join(f"&{name}" for name in names)
         return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{_kinds(line)}", {{{into}}})'
 
-    def control(self, line: ExternLine) -> Iterator[str]:
+    def control(self, line: lines.ExternLine) -> Iterator[str]:
         """An operator that calls regions. Each result is new memory, whose layout later lines check."""
         if any(name is not None and self.is_number(name) for name in line.results):
             raise NotNative(f"a number by {line.op}")
@@ -393,11 +374,12 @@ class _Function:
 
 def _dtypes(plan: Plan) -> dict[str, DType]:
     """The dtypes of the tensors for which the plan names one."""
-    return {line.name: line.dtype for line in plan.lines if isinstance(line, AllocateLine | ReuseLine | ViewLine)}
+    made = (line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine | lines.ViewLine))
+    return {line.name: line.dtype for line in made}
 
 
 def _returned(plan: Plan) -> tuple[Argument, ...]:
-    return next(line.values for line in plan.lines if isinstance(line, ReturnLine))
+    return next(line.values for line in plan.lines if isinstance(line, lines.ReturnLine))
 
 
 def _region(region: Region, operands: Iterable[Argument]) -> str:
@@ -426,12 +408,12 @@ def _value(value: Argument) -> str:
             raise NotNative(f"{value!r} for a region")
 
 
-def _kinds(line: ExternLine) -> str:
+def _kinds(line: lines.ExternLine) -> str:
     """A letter for each tensor and number that a call by Python takes."""
     return "t" * len(dict.fromkeys(used_tensors(line))) + "".join(map(letter, numbers_of(line)))
 
 
-def _given_eager(line: ExternLine) -> Iterator[str]:
+def _given_eager(line: lines.ExternLine) -> Iterator[str]:
     """The letters, the tensors and the numbers of a call, as arguments of a variadic function."""
     yield f'"{_kinds(line)}"'
     yield from (f"{name}.handle" for name in dict.fromkeys(used_tensors(line)))
@@ -439,7 +421,7 @@ def _given_eager(line: ExternLine) -> Iterator[str]:
         yield number.name if letter(number) == "d" else f"(int64_t){number.name}"
 
 
-def _default(line: DispatchLine) -> int:
+def _default(line: lines.DispatchLine) -> int:
     return line.choice.options.index(line.choice.default)
 
 

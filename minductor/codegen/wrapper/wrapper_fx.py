@@ -19,27 +19,8 @@ from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
 from minductor.core.errors import BadOptionValue
 from minductor.core.expressions.expr import Expr
 from minductor.ir.artefact.fx_graph import ASSERT, LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
-from minductor.ir.plan.plan import (
-    AllocateLine,
-    AssertLine,
-    ConstantLine,
-    DeviceScopeLine,
-    DispatchLine,
-    ExternLine,
-    FreeLine,
-    KernelLine,
-    LaunchLine,
-    LayoutLine,
-    Line,
-    PartitionLine,
-    Plan,
-    ReturnLine,
-    ReuseLine,
-    ScopeEndLine,
-    SizeOf,
-    SymbolLine,
-    ViewLine,
-)
+from minductor.ir.plan import plan as lines
+from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names
 from minductor.ir.program.nodes import Argument, Body, Region, Token, View
 from minductor.target import Env
@@ -52,7 +33,7 @@ def wrapper_fx(plan: Plan, env: Env) -> str:
     """The text of the graph."""
     if env.options.verify_memory:
         raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
-    definitions = [line for line in plan.lines if isinstance(line, KernelLine)]
+    definitions = [line for line in plan.lines if isinstance(line, lines.KernelLine)]
     graph = _Emitter(plan, {line.id: line.symbol for line in definitions}).graph(Signature())
     kernels = tuple(FxKernel(line.symbol, line.written, line.errors) for line in definitions)
     return print_graph(replace(graph, kernels=kernels))
@@ -73,7 +54,7 @@ def signatures(plan: Plan) -> Mapping[str, Signature]:
 
     Torch's operators take tensors and integers only, and do not allow results that share memory.
     """
-    calls = [line for line in plan.lines if isinstance(line, ExternLine)]
+    calls = [line for line in plan.lines if isinstance(line, lines.ExternLine)]
     uses = [arg.name for line in calls for arg in line.args if isinstance(arg, Region)]
     regions = {region.name: region for region in plan.regions}
     found: dict[str, Signature] = {}
@@ -100,7 +81,7 @@ def signatures(plan: Plan) -> Mapping[str, Signature]:
 def _returns_new_memory(plan: Plan) -> bool:
     """Whether each tensor that a graph returns has memory that nothing else refers to."""
     storage_of = {name.name: storage for storage in plan.storages for name in storage.names}
-    given = [name for line in plan.lines if isinstance(line, ReturnLine) for name in tensor_names(line.values)]
+    given = [name for line in plan.lines if isinstance(line, lines.ReturnLine) for name in tensor_names(line.values)]
     owned = {storage_of[name].name for name in given if name in storage_of and storage_of[name].owner == "own"}
     return len(owned) == len(given)
 
@@ -146,46 +127,48 @@ class _Emitter:
     def line(self, line: Line, *, is_value: bool = False) -> None:
         nodes = self.nodes
         match line:
-            case LaunchLine():
+            case lines.LaunchLine():
                 self.launch(line)
-            case DispatchLine(choice, variants):
+            case lines.DispatchLine(choice, variants):
                 for inner in variants[choice.options.index(choice.default)]:
                     self.line(inner)
-            case ExternLine():
+            case lines.ExternLine():
                 self.extern(line)
-            case AllocateLine():
+            case lines.AllocateLine():
                 self.allocate(line)
-            case ReuseLine():
+            case lines.ReuseLine():
                 self.reuse(line)
-            case ViewLine(name, of, _, size, stride, offset):
+            case lines.ViewLine(name, of, _, size, stride, offset):
                 nodes.values[name] = self.window(name, of, size, stride, offset)
-            case SymbolLine(symbol, source):
+            case lines.SymbolLine(symbol, source):
                 nodes.values[symbol.name] = self.source(symbol.name, source)
-            case LayoutLine(name, size, stride):
+            case lines.LayoutLine(name, size, stride):
                 given = (self.tensor(name), nodes.numbers(size), None if stride is None else nodes.numbers(stride))
                 nodes.values[name] = nodes.add(name, "call_function", "minductor.runtime.launch.launch.laid_out", given)
                 if stride is not None:
                     self.layouts[name] = (size, stride)
-            case AssertLine(condition, message, node):
+            case lines.AssertLine(condition, message, node):
                 holds = nodes.scalar(condition) if isinstance(condition, Body) else nodes.relation(condition)
                 given = (holds, message)
                 nodes.add("require", "call_function", ASSERT, given, checked=(node,))
-            case ReturnLine(values):
+            case lines.ReturnLine(values):
                 found = tuple([self.argument(value) for value in values])
                 nodes.add("output", "output", "output", found if is_value else (found,))
-            case ConstantLine() | KernelLine() | FreeLine() | PartitionLine() | DeviceScopeLine() | ScopeEndLine():
+            case lines.ConstantLine() | lines.KernelLine() | lines.FreeLine() | lines.PartitionLine():
+                pass
+            case lines.DeviceScopeLine() | lines.ScopeEndLine():
                 pass
             case _:
                 assert_never(line)
 
     # --- lines
 
-    def launch(self, line: LaunchLine) -> None:
+    def launch(self, line: lines.LaunchLine) -> None:
         symbol = self.symbols[line.kernel]
         given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
         self.nodes.add(symbol, "call_function", LAUNCH, given, line=line, checked=line.checked)
 
-    def allocate(self, line: AllocateLine) -> None:
+    def allocate(self, line: lines.AllocateLine) -> None:
         layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))
         kind = (("dtype", line.dtype), ("device", Token("device", line.device)))
         made = self.nodes.add(line.name, "call_function", "torch.empty_strided", layout, kind)
@@ -193,7 +176,7 @@ class _Emitter:
         self.layouts[line.name] = (line.size, line.stride)
         self.starts.add(made)
 
-    def reuse(self, line: ReuseLine) -> None:
+    def reuse(self, line: lines.ReuseLine) -> None:
         old = self.tensor(line.old)
         if self.layouts.get(line.old) != (line.size, line.stride):
             layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))
@@ -220,9 +203,9 @@ class _Emitter:
                 item = self.nodes.add(name, "call_function", "operator.getitem", (of, number))
                 self.nodes.values[name] = item
 
-    def source(self, name: str, source: str | SizeOf | Body) -> Value:
+    def source(self, name: str, source: str | lines.SizeOf | Body) -> Value:
         match source:
-            case SizeOf(tensor, dim, scale, shift):
+            case lines.SizeOf(tensor, dim, scale, shift):
                 return self.nodes.size(name, self.tensor(tensor), dim, scale, shift)
             case str():
                 return self.nodes.values[source]
@@ -231,7 +214,7 @@ class _Emitter:
 
     # --- calls
 
-    def extern(self, line: ExternLine) -> None:
+    def extern(self, line: lines.ExternLine) -> None:
         args, kwargs = self.given(line)
         names = [name for name in line.results if name is not None]
         is_row = len(line.results) > 1 or line.op.startswith("aten._foreach_")
@@ -246,17 +229,17 @@ class _Emitter:
         elif not line.is_out:
             self.unpack(line.results, made)
 
-    def is_left_to_torch(self, line: ExternLine) -> bool:
+    def is_left_to_torch(self, line: lines.ExternLine) -> bool:
         """Whether torch's operator makes a call of graphs."""
         return any(isinstance(arg, Region) and arg.name in self.signatures for arg in line.args)
 
-    def called(self, line: ExternLine) -> str:
+    def called(self, line: lines.ExternLine) -> str:
         """The function: torch's operator, or our function for an operator that takes graphs."""
         if self.is_left_to_torch(line) or not any(isinstance(arg, Region) for arg in line.args):
             return f"torch.ops.{line.op}"
         return f"minductor.runtime.launch.control_flow.{line.op.removeprefix('higher_order.')}"
 
-    def given(self, line: ExternLine) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
+    def given(self, line: lines.ExternLine) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
         """The arguments. Torch's operators also get the sizes of both graphs, after the tensors."""
         args = [self.argument(arg) for arg in line.args]
         if self.is_left_to_torch(line):
@@ -268,7 +251,7 @@ class _Emitter:
         return tuple(args), (*kwargs, *into)
 
     def checked(
-        self, line: ExternLine, made: Value, args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]
+        self, line: lines.ExternLine, made: Value, args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]
     ) -> Result:
         """The results of a call that torch does not guarantee: they are new tensors, or the call raises."""
         given = (*args, *(value for _, value in kwargs))

@@ -8,19 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from minductor.core.expressions.expr import as_int
-from minductor.ir.plan.plan import (
-    AllocateLine,
-    DispatchLine,
-    ExternLine,
-    FreeLine,
-    LaunchLine,
-    LayoutLine,
-    Line,
-    Plan,
-    ReturnLine,
-    ReuseLine,
-    ViewLine,
-)
+from minductor.ir.plan import plan as lines
+from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage import Storage
 from minductor.ir.plan.storage_lives import tensor_names
 
@@ -43,15 +32,15 @@ def begin(plan: Plan) -> str:
 def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
     """The statements before a line. `symbols`: the symbol of each kernel, by id."""
     match line:
-        case LaunchLine(kernel=kernel, tensors=given):
+        case lines.LaunchLine(kernel=kernel, tensors=given):
             yield f"life.call({symbols[kernel]!r}, {_pairs(given)})"
-        case DispatchLine(own=own, tensors=given):
+        case lines.DispatchLine(own=own, tensors=given):
             yield f"life.call({symbols[own.kernel]!r}, {_pairs(given)})"
-        case ExternLine(op=op, args=args, kwargs=kwargs, results=results, is_out=is_out):
+        case lines.ExternLine(op=op, args=args, kwargs=kwargs, results=results, is_out=is_out):
             given = (*tensor_names(args), *(name for _, value in kwargs for name in tensor_names(value)))
             into = tuple(name for name in results if name is not None) if is_out else ()
             yield f"life.call({op!r}, {_pairs((*given, *into))})"
-        case ReturnLine(values):
+        case lines.ReturnLine(values):
             yield f"life.returns({_pairs(tensor_names(values))})"
         case _:
             return
@@ -60,17 +49,17 @@ def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
 def after(line: Line, made: Collection[str]) -> Iterator[str]:
     """The statements after a line. `made`: the names of all storages; other results of operators are numbers."""
     match line:
-        case AllocateLine(name=name):
+        case lines.AllocateLine(name=name):
             yield f"life.allocate({name!r}, {name})"
-        case ReuseLine(name=name, old=old):
+        case lines.ReuseLine(name=name, old=old):
             yield f"life.transfer({name!r}, {old!r}, {name})"
-        case ViewLine(name=name, of=of):
+        case lines.ViewLine(name=name, of=of):
             yield f"life.alias({name!r}, {of!r}, {name})"
-        case FreeLine(names):
+        case lines.FreeLine(names):
             yield f"life.free({', '.join(map(repr, names))})"
-        case ExternLine(results=results, is_out=False):
+        case lines.ExternLine(results=results, is_out=False):
             yield from (f"life.give({name!r}, {name})" for name in results if name in made)
-        case LayoutLine(name=name):
+        case lines.LayoutLine(name=name):
             yield f"life.laid_out({name!r}, {name})"
         case _:
             return

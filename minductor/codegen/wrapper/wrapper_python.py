@@ -18,27 +18,8 @@ from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.ir.plan.plan import (
-    AllocateLine,
-    AssertLine,
-    ConstantLine,
-    DeviceScopeLine,
-    DispatchLine,
-    ExternLine,
-    FreeLine,
-    KernelLine,
-    LaunchLine,
-    LayoutLine,
-    Line,
-    PartitionLine,
-    Plan,
-    ReturnLine,
-    ReuseLine,
-    ScopeEndLine,
-    SizeOf,
-    SymbolLine,
-    ViewLine,
-)
+from minductor.ir.plan import plan as lines
+from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names, used_tensors
 from minductor.ir.program.nodes import Argument, Body, Constant, Index, Origin, Region, Token, View, symbols_in
 from minductor.target import Env
@@ -63,7 +44,7 @@ def wrapper_python(plan: Plan, env: Env) -> str:
     return "\n".join(_Emitter(plan, env).module()) + "\n"
 
 
-def python_calls(calls: Sequence[ExternLine], env: Env) -> str:
+def python_calls(calls: Sequence[lines.ExternLine], env: Env) -> str:
     """A module with a function `extern_<handle>` for each call, which takes the call's tensors and numbers and returns
     a tuple of its results. A wrapper in another language uses it.
     """
@@ -77,7 +58,7 @@ def python_calls(calls: Sequence[ExternLine], env: Env) -> str:
     return "\n".join([*emitter.heading(), *functions]) + "\n"
 
 
-def eager_call(line: ExternLine, env: Env) -> str:
+def eager_call(line: lines.ExternLine, env: Env) -> str:
     """A call of torch's own operator as a lambda of `called_with(line)` without side effects: it writes into copies of
     its tensors, and draws from a copy of the random generator.
     """
@@ -95,14 +76,14 @@ def eager_call(line: ExternLine, env: Env) -> str:
     return f"lambda {', '.join(called_with(line))}: {emitter.call(replace(line, kwargs=tuple(given.items())))}"
 
 
-def called_with(line: ExternLine) -> tuple[str, ...]:
+def called_with(line: lines.ExternLine) -> tuple[str, ...]:
     """The names of the tensors and numbers of a call: tensors in the order of its arguments, tensors that it writes its
     results into, numbers in the order of their names.
     """
     return (*dict.fromkeys(used_tensors(line)), *(number.name for number in numbers_of(line)))
 
 
-def numbers_of(line: ExternLine) -> tuple[Symbol, ...]:
+def numbers_of(line: lines.ExternLine) -> tuple[Symbol, ...]:
     """The numbers that a call reads."""
     return tuple(sorted({s for s in symbols_in((line.args, line.kwargs))}, key=lambda s: s.name))
 
@@ -119,7 +100,7 @@ class _Emitter:
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         if self.verify_memory:
             self.imports["memory_plan_checks"] = "minductor.runtime.launch"
-        definitions = [line for line in plan.lines if isinstance(line, KernelLine)]
+        definitions = [line for line in plan.lines if isinstance(line, lines.KernelLine)]
         self.symbols = {line.id: line.symbol for line in definitions}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
@@ -172,20 +153,20 @@ class _Emitter:
 
     def body(self, plan: Plan) -> Iterator[str]:
         """The lines of one function."""
-        made = [line for line in plan.lines if isinstance(line, AllocateLine | ReuseLine)]
+        made = [line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine)]
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         self.scope = self.stream = ""
-        if not self.is_streamed and any(isinstance(line, LaunchLine | DispatchLine) for line in plan.lines):
+        if not self.is_streamed and any(isinstance(line, lines.LaunchLine | lines.DispatchLine) for line in plan.lines):
             yield "    n_threads = threads.count()"
         if self.verify_memory:
             yield f"    {wrapper_memory_checks.begin(plan)}"
         stored = {storage.name for storage in plan.storages}
         indent = "    "
         for line in plan.lines:
-            if isinstance(line, ScopeEndLine):
+            if isinstance(line, lines.ScopeEndLine):
                 indent = indent[4:]
             yield from (f"{indent}{text}" for text in self.watched(line, stored))
-            if isinstance(line, DeviceScopeLine):
+            if isinstance(line, lines.DeviceScopeLine):
                 indent += "    "
 
     def watched(self, line: Line, stored: Collection[str]) -> Iterator[str]:
@@ -199,41 +180,41 @@ class _Emitter:
 
     def line(self, line: Line) -> Iterator[str]:
         match line:
-            case LaunchLine():
+            case lines.LaunchLine():
                 yield from self.launch(line)
-            case DispatchLine():
+            case lines.DispatchLine():
                 yield from self.dispatch(line)
-            case ExternLine():
+            case lines.ExternLine():
                 yield from self.extern(line)
-            case AllocateLine():
+            case lines.AllocateLine():
                 yield from self.allocate(line)
-            case ReuseLine():
+            case lines.ReuseLine():
                 yield from self.reuse(line)
-            case ViewLine(name, of, _, size, stride, offset):
+            case lines.ViewLine(name, of, _, size, stride, offset):
                 yield f"{name} = reinterpret({of}, {self.sizes(size)}, {self.sizes(stride)}, {offset})"
-            case FreeLine(names):
+            case lines.FreeLine(names):
                 yield f"del {', '.join(names)}"
                 for name in names:
                     yield from self.event("free", name)
-            case SymbolLine(symbol, source):
+            case lines.SymbolLine(symbol, source):
                 yield f"{symbol.name} = {self.source(source)}"
-            case LayoutLine(name, size, stride):
+            case lines.LayoutLine(name, size, stride):
                 yield f"{name} = laid_out({name}, {self.sizes(size)}, {None if stride is None else self.sizes(stride)})"
-            case AssertLine(condition, message, node):
+            case lines.AssertLine(condition, message, node):
                 yield f"if not {self.source(condition) if isinstance(condition, Body) else f'({condition})'}:"
                 self.imports["require"] = "minductor.runtime.launch.launch"
                 yield f"    require({message!r}{self.place((node,))})"
-            case ReturnLine(values):
+            case lines.ReturnLine(values):
                 inner = ", ".join(self.argument(v) for v in values)
                 yield f"return ({inner}{',' if len(values) == 1 else ''})"
-            case PartitionLine(number):
+            case lines.PartitionLine(number):
                 yield from self.partition(number)
-            case DeviceScopeLine(device):
+            case lines.DeviceScopeLine(device):
                 self.scope, self.stream = device, ""
                 yield f"with {_current(device)}:"
-            case ScopeEndLine():
+            case lines.ScopeEndLine():
                 self.scope = ""
-            case KernelLine() | ConstantLine():
+            case lines.KernelLine() | lines.ConstantLine():
                 return
             case _:
                 assert_never(line)
@@ -244,7 +225,7 @@ class _Emitter:
         yield f"# partition {number}: {'can' if part.is_capturable else 'cannot'} be captured"
         yield from (f"#   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
 
-    def allocate(self, line: AllocateLine) -> Iterator[str]:
+    def allocate(self, line: lines.AllocateLine) -> Iterator[str]:
         """An allocation, by torch's fast function for the CPU or the current GPU where there is one."""
         given = f"{self.sizes(line.size)}, {self.sizes(line.stride)}"
         if line.device == "cpu":
@@ -264,7 +245,7 @@ class _Emitter:
             number = device.partition(":")[2]
             yield f"stream = raw_stream({number or 'torch.cuda.current_device()'})"
 
-    def launch(self, line: LaunchLine) -> Iterator[str]:
+    def launch(self, line: lines.LaunchLine) -> Iterator[str]:
         symbol = self.symbols[line.kernel]
         yield from self.current_stream(line.device)
         args = ", ".join((*line.tensors, *map(str, line.sizes), "stream" if self.is_streamed else "n_threads"))
@@ -284,7 +265,7 @@ class _Emitter:
             self.places.append(nodes)
         return f", places[{self.places.index(nodes)}]"
 
-    def dispatch(self, line: DispatchLine) -> Iterator[str]:
+    def dispatch(self, line: lines.DispatchLine) -> Iterator[str]:
         """A function for each variant, and a name for the function that `choose` picks."""
         name = f"{self.symbols[line.own.kernel]}_{line.handle}"
         yield from self.current_stream(line.own.device)
@@ -305,7 +286,7 @@ class _Emitter:
         yield from _comment(line.handle, line.origins)
         yield f"{name}({given})"
 
-    def given(self, line: ExternLine) -> Iterator[str]:
+    def given(self, line: lines.ExternLine) -> Iterator[str]:
         """The arguments of an operator."""
         # torch's operators take any sequence, but many higher-order ones take tuples only
         row = "({})" if line.op.startswith("higher_order.") else "[{}]"
@@ -314,10 +295,10 @@ class _Emitter:
         if line.is_out:
             yield from (f"out={self.argument(Token('tensor', name))}" for name in line.results if name is not None)
 
-    def call(self, line: ExternLine) -> str:
+    def call(self, line: lines.ExternLine) -> str:
         return f"{self.called(line)}({', '.join(self.given(line))})"
 
-    def extern(self, line: ExternLine) -> Iterator[str]:
+    def extern(self, line: lines.ExternLine) -> Iterator[str]:
         if line.dtypes:
             yield from _comment(line.handle, line.origins)
             yield from self.checked(line)
@@ -333,7 +314,7 @@ class _Emitter:
             yield f"{', '.join(name or '_' for name in line.results)}{comma} = {call}"
         yield from self.event("extern", line.op)
 
-    def checked(self, line: ExternLine) -> Iterator[str]:
+    def checked(self, line: lines.ExternLine) -> Iterator[str]:
         """A call that torch does not guarantee: its results are new tensors, or the call raises."""
         self.imports["result_checks"] = "minductor.runtime.launch"
         check = "result_checks.call_with_copies" if line.op.startswith("higher_order.") else "result_checks.call_custom"
@@ -344,7 +325,7 @@ class _Emitter:
         else:
             yield f"{', '.join(name or '_' for name in line.results)}{',' * (len(line.results) == 1)} = {call}"
 
-    def reuse(self, line: ReuseLine) -> Iterator[str]:
+    def reuse(self, line: lines.ReuseLine) -> Iterator[str]:
         same = self.layouts.get(line.old)
         if same == (line.size, line.stride):
             yield f"{line.name} = {line.old}"
@@ -367,7 +348,7 @@ class _Emitter:
         self.names[name] = f"torch.ops.{op}"
         return name
 
-    def called(self, line: ExternLine) -> str:
+    def called(self, line: lines.ExternLine) -> str:
         """The function of a call: torch's operator, or our function for an operator that takes regions."""
         if not any(isinstance(a, Region) for a in line.args):
             return self.operator(line.op)
@@ -387,9 +368,9 @@ class _Emitter:
         return f"**{{{name!r}: {text}}}" if keyword.iskeyword(name) else f"{name}={text}"
 
     @staticmethod
-    def source(source: str | SizeOf | Body) -> str:
+    def source(source: str | lines.SizeOf | Body) -> str:
         match source:
-            case SizeOf(tensor, dim, scale, shift):
+            case lines.SizeOf(tensor, dim, scale, shift):
                 size = f"{tensor}.size({dim})" if not shift else f"({tensor}.size({dim}) - {shift})"
                 return size if scale == 1 else f"{size} // {scale}"
             case str():

@@ -77,58 +77,12 @@ from minductor.core.expressions.relations import (
     rel_children,
 )
 
-__all__ = [
-    "FALSE",
-    "TRUE",
-    "And",
-    "Compare",
-    "CompareOp",
-    "Const",
-    "Expr",
-    "FalseRel",
-    "FloorDiv",
-    "Identity",
-    "Kind",
-    "Max",
-    "Min",
-    "Mod",
-    "Not",
-    "Or",
-    "Product",
-    "Rel",
-    "Sum",
-    "Symbol",
-    "TrueRel",
-    "add",
-    "all_of",
-    "any_of",
-    "as_expr",
-    "as_int",
-    "children",
-    "compare",
-    "eq",
-    "evaluate",
-    "evaluate_rel",
-    "expand",
-    "floordiv",
-    "free_symbols",
-    "ge",
-    "gt",
-    "identity",
-    "integer",
-    "le",
-    "linear",
-    "lt",
-    "maximum",
-    "minimum",
-    "mod",
-    "mul",
-    "ne",
-    "negate",
-    "const_and_terms",
-    "substitute",
-    "symbol",
-]
+__all__ = ["Const", "Expr", "FloorDiv", "Identity", "Kind", "Max", "Min", "Mod", "Product", "Sum", "Symbol"]
+__all__ += ["And", "Compare", "CompareOp", "FALSE", "FalseRel", "Not", "Or", "Rel", "TRUE", "TrueRel"]
+__all__ += ["as_expr", "as_int", "const_and_terms", "identity", "integer", "symbol"]
+__all__ += ["add", "floordiv", "maximum", "minimum", "mod", "mul"]
+__all__ += ["all_of", "any_of", "compare", "eq", "ge", "gt", "le", "lt", "ne", "negate"]
+__all__ += ["children", "evaluate", "evaluate_rel", "expand", "free_symbols", "linear", "substitute"]
 
 
 def free_symbols(value: Expr | Rel) -> tuple[Symbol, ...]:

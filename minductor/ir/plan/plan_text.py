@@ -9,27 +9,8 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from minductor.core.expressions.expr import Expr
-from minductor.ir.plan.plan import (
-    AllocateLine,
-    AssertLine,
-    ConstantLine,
-    DeviceScopeLine,
-    DispatchLine,
-    ExternLine,
-    FreeLine,
-    KernelLine,
-    LaunchLine,
-    LayoutLine,
-    Line,
-    PartitionLine,
-    Plan,
-    ReturnLine,
-    ReuseLine,
-    ScopeEndLine,
-    SizeOf,
-    SymbolLine,
-    ViewLine,
-)
+from minductor.ir.plan import plan as lines
+from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.program.nodes import Body
 from minductor.ir.program.printer import print_argument, print_body
 
@@ -44,54 +25,54 @@ def print_plan(plan: Plan) -> str:
 def print_line(line: Line) -> str:
     """The text of one line."""
     match line:
-        case KernelLine(id, symbol, parameters, digest, _):
+        case lines.KernelLine(id, symbol, parameters, digest, _):
             return f"kernel {id} {symbol}({', '.join(f'{name}: {dtype}' for name, dtype in parameters)}) {digest}"
-        case ConstantLine(name, number):
+        case lines.ConstantLine(name, number):
             return f"constant {name} = {number}"
-        case AllocateLine(name, dtype, size, stride, device):
+        case lines.AllocateLine(name, dtype, size, stride, device):
             return f"allocate {name}: {dtype.name}{_row(size)} stride {_row(stride)} {device}"
-        case ReuseLine(name, old, dtype, size, stride):
+        case lines.ReuseLine(name, old, dtype, size, stride):
             return f"reuse {name} = {old} as {dtype.name}{_row(size)} stride {_row(stride)}"
-        case ViewLine(name, of, dtype, size, stride, offset):
+        case lines.ViewLine(name, of, dtype, size, stride, offset):
             return f"view {name} = {of} as {dtype.name}{_row(size)} stride {_row(stride)} offset {offset}"
-        case FreeLine(names):
+        case lines.FreeLine(names):
             return f"free {', '.join(names)}"
-        case LaunchLine(kernel, tensors, sizes, origins, handle, device):
+        case lines.LaunchLine(kernel, tensors, sizes, origins, handle, device):
             given = ", ".join((*tensors, *map(str, sizes)))
             where = "" if device == "cpu" else f" on {device}"
             return f"launch #{handle} {kernel}({given}){where} from {', '.join(o.node for o in origins)}"
-        case DispatchLine(choice, variants, tensors, sizes, _, _, digest, origins, handle):
+        case lines.DispatchLine(choice, variants, tensors, sizes, _, _, digest, origins, handle):
             groups = zip(choice.options, variants, strict=True)
             texts = (f"{option} {{ {'; '.join(map(print_line, group))} }}" for option, group in groups)
             given = ", ".join((*tensors, *(size.name for size in sizes)))
             head = f"dispatch #{handle} {digest}({given}) {choice}"
             return f"{head} {' '.join(texts)} from {', '.join(o.node for o in origins)}"
-        case ExternLine(op, args, kwargs, results, is_out, origins, handle, dtypes):
+        case lines.ExternLine(op, args, kwargs, results, is_out, origins, handle, dtypes):
             given = ", ".join([*map(print_argument, args), *(f"{k}={print_argument(v)}" for k, v in kwargs)])
             form = "into" if is_out else "->"
             made = ", ".join(name or "_" for name in results)
             head = f"{'checked ' if dtypes else ''}extern #{handle} {op}"
             return f"{head}({given}) {form} ({made}) from {', '.join(o.node for o in origins)}"
-        case SymbolLine(symbol, source):
+        case lines.SymbolLine(symbol, source):
             match source:
-                case SizeOf(tensor, dim, scale, shift):
+                case lines.SizeOf(tensor, dim, scale, shift):
                     factor = "" if (scale, shift) == (1, 0) else f" is {scale} * {symbol.name} + {shift}"
                     return f"define {symbol.name} = size {dim} of {tensor}{factor}"
                 case Body():
                     return f"define {symbol.name} = {_scalar(source)}"
                 case str():
                     return f"define {symbol.name} = {source}"
-        case LayoutLine(name, size, stride):
+        case lines.LayoutLine(name, size, stride):
             return f"laid out {name} {_row(size)} stride {'any' if stride is None else _row(stride)}"
-        case AssertLine(condition, message):
+        case lines.AssertLine(condition, message):
             return f"assert {_scalar(condition) if isinstance(condition, Body) else condition} {message!r}"
-        case PartitionLine(number):
+        case lines.PartitionLine(number):
             return f"partition {number}"
-        case DeviceScopeLine(device):
+        case lines.DeviceScopeLine(device):
             return f"on {device} {{"
-        case ScopeEndLine():
+        case lines.ScopeEndLine():
             return "}"
-        case ReturnLine(values):
+        case lines.ReturnLine(values):
             return f"return ({', '.join(map(print_argument, values))})"
         case _:
             assert_never(line)

@@ -47,18 +47,7 @@ def storage_lives(
         reader.begin(name, "constant", "lent", 0)
     for line in lines:
         reader.line(line)
-    return tuple(
-        Storage(
-            life.bytes,
-            life.owner,
-            life.birth,
-            life.death,
-            tuple(life.names.values()),
-            is_returned=life.is_returned,
-            is_shown=life.is_shown,
-        )
-        for life in reader.found
-    )
+    return tuple(life.storage() for life in reader.found)
 
 
 def plan_peak_bytes(plan: Plan) -> int | None:
@@ -154,6 +143,10 @@ class _Life:
     death: int | None = None
     is_returned: bool = False
     is_shown: bool = False
+
+    def storage(self) -> Storage:
+        names = tuple(self.names.values())
+        return Storage(self.bytes, self.owner, self.birth, self.death, names, self.is_returned, self.is_shown)
 
 
 @dataclass(slots=True)
