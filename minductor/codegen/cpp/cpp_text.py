@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
-from minductor.core.expressions.expr import Expr
+from minductor.core.expressions.expr import Expr, is_natural
 from minductor.ir.program.nodes import LiteralValue
 
 
@@ -125,7 +125,7 @@ def _index(expr: Expr, words: IndexWords, level: int) -> str:
             text, needs = " * ".join(inner(factor, 2) for factor in factors), 1
         case FloorDiv(num, den) | Mod(num, den):
             is_div = isinstance(expr, FloorDiv)
-            if not (_is_natural(num) and _is_natural(den)):
+            if not (is_natural(num) and is_natural(den)):
                 return f"md_index_{'div' if is_div else 'mod'}({inner(num, 0)}, {inner(den, 0)})"
             text = f"{inner(num, 2)} {words.quotient if is_div else '%'} {inner(den, 2)}"
             needs = 1 if level < 2 else 0
@@ -135,12 +135,6 @@ def _index(expr: Expr, words: IndexWords, level: int) -> str:
         case _:
             raise TypeError(f"not an index expression: {expr}")
     return text if level <= needs else f"({text})"
-
-
-def _is_natural(expr: Expr) -> bool:
-    # a checked value is a natural number, whatever its symbol's range says of its size
-    low = expr.range[0]
-    return low is not None and low >= 0
 
 
 def _sum(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr, int], str]) -> str:

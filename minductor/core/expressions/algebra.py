@@ -238,12 +238,24 @@ def symbol(name: str, kind: Kind, lo: int | None = 0, hi: int | None = None) -> 
     return node(Symbol, name, kind, lo, hi)
 
 
+def index_below(name: str, kind: Kind, bound: Expr) -> Symbol:
+    """The symbol of an index in [0, bound). Its range has no upper end if the bound is not a number."""
+    known = as_int(bound)
+    return symbol(name, kind, 0, None if known is None else max(known - 1, 0))
+
+
 def as_expr(value: Expr | int) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may not be typed
         return constant(int(value))
     raise TypeError(f"an index expression is made of ints and Exprs, not {type(value).__name__}")
+
+
+def is_natural(expr: Expr) -> bool:
+    """Whether the ranges of an expression's symbols prove that it is at least zero."""
+    low = expr.range[0]
+    return low is not None and low >= 0
 
 
 def as_int(expr: Expr | int) -> int | None:
@@ -494,16 +506,11 @@ def _extreme(cls: type[Min] | type[Max], args: Iterable[Expr | int], sign: int) 
         raise ValueError("a minimum or maximum of nothing")
     kept: list[Expr] = []
     for arg in flat:
-        if any(_is_not_less(sign * (arg - other)) for other in kept):
+        if any(is_natural(sign * (arg - other)) for other in kept):
             continue
-        kept = [other for other in kept if not _is_not_less(sign * (other - arg))]
+        kept = [other for other in kept if not is_natural(sign * (other - arg))]
         kept.append(arg)
     return kept[0] if len(kept) == 1 else node(cls, tuple(sorted(kept, key=_by_sort_key)))
-
-
-def _is_not_less(difference: Expr) -> bool:
-    low = difference.range[0]
-    return low is not None and low >= 0
 
 
 # Children, range and order of a node.

@@ -33,6 +33,7 @@ from minductor.core.expressions.algebra import (
     factors_of,
     from_sorted,
     from_terms,
+    is_natural,
     product_of,
     scaled,
     take_out,
@@ -105,12 +106,6 @@ def _mod_const(a: Expr, n: int) -> Expr:
     return g * _mod_const(from_sorted(q, tuple([(term, c // g) for term, c in terms])), n // g) + r
 
 
-def _is_natural(expr: Expr) -> bool:
-    """Whether an expression is at least zero. A denominator that is, is positive, since it is never zero."""
-    low = expr.range[0]
-    return low is not None and low >= 0
-
-
 def _is_reversed(expr: Expr) -> bool:
     low, high = expr.range
     return high is not None and high <= 0 and low != 0
@@ -175,7 +170,7 @@ def _floordiv_symbolic(a: Expr, b: Expr) -> Expr:
     _, _, num, den = _cancel(rest, b)
     if isinstance(den, Const):
         return whole + _floordiv_const(num, den.value)
-    if not _is_natural(den):
+    if not is_natural(den):  # a denominator that is at least zero is positive, since it is never zero
         return whole + node(FloorDiv, num, den)
     if _is_within(num, den):
         return whole
@@ -197,7 +192,7 @@ def _mod_symbolic(a: Expr, b: Expr) -> Expr:
 
 
 def _is_within(a: Expr, b: Expr) -> bool:
-    return _is_natural(a) and _is_natural(b - a - 1)
+    return is_natural(a) and is_natural(b - a - 1)
 
 
 # `algebra` cannot import this file, which is written in terms of its nodes: the operators are added from here.

@@ -46,7 +46,9 @@ from minductor.core.expressions.algebra import (
     factors_of,
     from_terms,
     identity,
+    index_below,
     integer,
+    is_natural,
     maximum,
     minimum,
     mul,
@@ -79,7 +81,7 @@ from minductor.core.expressions.relations import (
 
 __all__ = ["Const", "Expr", "FloorDiv", "Identity", "Kind", "Max", "Min", "Mod", "Product", "Sum", "Symbol"]
 __all__ += ["And", "Compare", "CompareOp", "FALSE", "FalseRel", "Not", "Or", "Rel", "TRUE", "TrueRel"]
-__all__ += ["as_expr", "as_int", "const_and_terms", "identity", "integer", "symbol"]
+__all__ += ["as_expr", "as_int", "const_and_terms", "identity", "integer", "is_natural", "symbol", "index_below"]
 __all__ += ["add", "floordiv", "maximum", "minimum", "mod", "mul"]
 __all__ += ["all_of", "any_of", "compare", "eq", "ge", "gt", "le", "lt", "ne", "negate"]
 __all__ += ["children", "evaluate", "evaluate_rel", "expand", "free_symbols", "linear", "substitute"]

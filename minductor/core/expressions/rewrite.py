@@ -41,6 +41,7 @@ from minductor.core.expressions.expr import (
     const_and_terms,
     expand,
     floordiv,
+    index_below,
     integer,
     linear,
     maximum,
@@ -48,7 +49,6 @@ from minductor.core.expressions.expr import (
     mod,
     rebuild,
     substitute,
-    symbol,
 )
 
 # A limit in case two rules undo each other, so that the compiler does not hang; no two rules are known to.
@@ -72,8 +72,7 @@ def simplify_between(expr: Expr, axis: Symbol, start: Expr, stop: Expr, extents:
     """
     if linear(expr, [axis]) is not None:
         return expr
-    length = as_int(stop - start)
-    step = symbol(f"{axis.name}_step", "axis", 0, None if length is None else max(length - 1, 0))
+    step = index_below(f"{axis.name}_step", "axis", stop - start)
     inner = {**extents, step: stop - start}
     found = substitute(simplify(substitute(expr, {axis: start + step}), inner), {step: axis - start})
     if linear(found, [axis]) is None:  # counted from the end of the piece, a remainder may be simpler

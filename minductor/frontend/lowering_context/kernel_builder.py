@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from minductor.core.dtypes import I64, DType, compute_dtype
-from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, symbol
+from minductor.core.expressions.expr import Expr, Symbol, as_int, integer
 from minductor.frontend.capture.size_formulas import is_one
 from minductor.frontend.lowering_context.values import Operand, broadcast, element, number_dtype
 from minductor.ir.program.build import Builder, combine
-from minductor.ir.program.nodes import Axis, Body, Check, View
+from minductor.ir.program.nodes import Axis, Body, Check, View, axis_over
 
 
 class KernelBuilder:
@@ -32,10 +32,8 @@ class KernelBuilder:
             if is_one(extent):
                 coords.append(integer(0))
                 continue
-            known = as_int(extent)
-            axis = symbol(f"i{first + len(self.axes)}", "axis", 0, None if known is None else max(known - 1, 0))
-            self.axes.append(Axis(axis, extent))
-            coords.append(axis)
+            self.axes.append(axis_over(f"i{first + len(self.axes)}", extent))
+            coords.append(self.axes[-1].symbol)
         self.coords = tuple(coords)
         self.b = Builder([a.symbol for a in self.axes], {a.symbol: a.extent for a in self.axes})
 

@@ -5,14 +5,12 @@ Takes a Plan. Gives its text. Refuses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
-from minductor.core.expressions.expr import Expr
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.program.nodes import Body
-from minductor.ir.program.printer import print_argument, print_body
+from minductor.ir.program.printer import print_argument, print_body, print_sizes
 
 
 def print_plan(plan: Plan) -> str:
@@ -30,11 +28,11 @@ def print_line(line: Line) -> str:
         case lines.ConstantLine(name, number):
             return f"constant {name} = {number}"
         case lines.AllocateLine(name, dtype, size, stride, device):
-            return f"allocate {name}: {dtype.name}{_row(size)} stride {_row(stride)} {device}"
+            return f"allocate {name}: {dtype.name}{print_sizes(size)} stride {print_sizes(stride)} {device}"
         case lines.ReuseLine(name, old, dtype, size, stride):
-            return f"reuse {name} = {old} as {dtype.name}{_row(size)} stride {_row(stride)}"
+            return f"reuse {name} = {old} as {dtype.name}{print_sizes(size)} stride {print_sizes(stride)}"
         case lines.ViewLine(name, of, dtype, size, stride, offset):
-            return f"view {name} = {of} as {dtype.name}{_row(size)} stride {_row(stride)} offset {offset}"
+            return f"view {name} = {of} as {dtype.name}{print_sizes(size)} stride {print_sizes(stride)} offset {offset}"
         case lines.FreeLine(names):
             return f"free {', '.join(names)}"
         case lines.LaunchLine(kernel, tensors, sizes, origins, handle, device):
@@ -63,7 +61,7 @@ def print_line(line: Line) -> str:
                 case str():
                     return f"define {symbol.name} = {source}"
         case lines.LayoutLine(name, size, stride):
-            return f"laid out {name} {_row(size)} stride {'any' if stride is None else _row(stride)}"
+            return f"laid out {name} {print_sizes(size)} stride {'any' if stride is None else print_sizes(stride)}"
         case lines.AssertLine(condition, message):
             return f"assert {_scalar(condition) if isinstance(condition, Body) else condition} {message!r}"
         case lines.PartitionLine(number):
@@ -80,7 +78,3 @@ def print_line(line: Line) -> str:
 
 def _scalar(body: Body) -> str:
     return f"{{ {'; '.join(print_body(body).splitlines())} }}"
-
-
-def _row(sizes: Iterable[Expr]) -> str:
-    return f"[{', '.join(map(str, sizes))}]"

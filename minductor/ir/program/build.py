@@ -24,35 +24,13 @@ from itertools import count
 
 from minductor.core.dtypes import BF16, BOOL, F8E4M3FN, F8E5M2, F16, F32, F64, I64, DType
 from minductor.core.expressions.bounds import NO_EXTENTS, at_least
-from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, linear, substitute, symbol
-from minductor.ir.program.nodes import (
-    Assert,
-    Atomic,
-    Attrs,
-    Body,
-    Check,
-    Combine,
-    Constant,
-    ErrorKind,
-    Index,
-    LiteralValue,
-    Load,
-    Masked,
-    Op,
-    Parameter,
-    Project,
-    Reduce,
-    Ref,
-    Round,
-    Scan,
-    Store,
-    symbols_in,
-)
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, index_below, integer, linear, substitute
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.ops import COMBINES, result_dtype
 from minductor.ir.program.value_bounds import value_bounds
 
 # Asked for each load of a spliced body: the position of an op that has the value already, or None to load it.
-LoadHook = Callable[["Builder", Load, DType], int | None]
+LoadHook = Callable[["Builder", ir.Load, DType], int | None]
 
 
 class Builder:
@@ -67,16 +45,16 @@ class Builder:
         self._numbers: Iterator[int] = count() if around is None else around._numbers  # of checks
         self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
         self._names: dict[int, tuple[str, ...]] = {0: ()}
-        self._ops: list[Op] = []
+        self._ops: list[ir.Op] = []
         self._masks: list[int] = []
-        self._seen: dict[tuple[str, tuple[int, ...], Attrs, DType | None], int] = {}
+        self._seen: dict[tuple[str, tuple[int, ...], ir.Attrs, DType | None], int] = {}
         self._checks: dict[Symbol, int] = {}
         self._node = ""  # the ATen node of the ops that are appended
 
     def __len__(self) -> int:
         return len(self._ops)
 
-    def __getitem__(self, position: int) -> Op:
+    def __getitem__(self, position: int) -> ir.Op:
         return self._ops[position]
 
     def dtype(self, position: int) -> DType:
@@ -86,12 +64,12 @@ class Builder:
             raise ValueError(f"%{position} is an effect and has no value")
         return dtype
 
-    def build(self, results: Sequence[int] = ()) -> Body:
-        return Body(tuple(self._ops), tuple(results))
+    def build(self, results: Sequence[int] = ()) -> ir.Body:
+        return ir.Body(tuple(self._ops), tuple(results))
 
     # --- leaves
 
-    def constant(self, value: LiteralValue, dtype: DType) -> int:
+    def constant(self, value: ir.LiteralValue, dtype: DType) -> int:
         """A literal, stored as `dtype`'s kind of Python number."""
         match dtype.kind:
             case "float":
@@ -104,7 +82,7 @@ class Builder:
             case _:
                 value = int(value) if not isinstance(value, complex) else int(value.real)
                 value = (value - int(dtype.min_value)) % (1 << dtype.bits) + int(dtype.min_value)  # as a cast wraps
-        return self._put("constant", (), Constant(value), dtype, 0)
+        return self._put("constant", (), ir.Constant(value), dtype, 0)
 
     def index(self, expr: Expr, dtype: DType | None = None) -> int:
         """An index expression as an int64 value, or a float or bool symbol; cast to `dtype` if that is given."""
@@ -112,16 +90,16 @@ class Builder:
             raise TypeError(f"a float or truth value inside an index expression: {expr}")
         checks = self._checks_of(expr)
         own = _KINDS.get(expr.kind, I64) if isinstance(expr, Symbol) else I64
-        position = self._put("index", checks, Index(expr), own, self._mask_of(expr, checks))
+        position = self._put("index", checks, ir.Index(expr), own, self._mask_of(expr, checks))
         return position if dtype is None else self.cast(position, dtype)
 
-    def load(self, ref: Ref, index: Expr, dtype: DType) -> int:
+    def load(self, ref: ir.Ref, index: Expr, dtype: DType) -> int:
         """Element `index` of a version as `dtype`, the compute dtype of its storage."""
         checks = self._checks_of(index)
-        return self._put("load", checks, Load(ref, index), dtype, self._mask_of(index, checks))
+        return self._put("load", checks, ir.Load(ref, index), dtype, self._mask_of(index, checks))
 
     def parameter(self, number: int, dtype: DType) -> int:
-        return self._put("parameter", (), Parameter(number), dtype, 0)
+        return self._put("parameter", (), ir.Parameter(number), dtype, 0)
 
     # --- values
 
@@ -140,9 +118,9 @@ class Builder:
 
     def round_to(self, value: int, dtype: DType) -> int:
         """A float32 value rounded to a value of `dtype`; a value that was rounded to it before is returned as it is."""
-        if self._ops[value].attrs == Round(dtype):
+        if self._ops[value].attrs == ir.Round(dtype):
             return value
-        return self._put("round_to", (value,), Round(dtype), F32, self._mask((value,)))
+        return self._put("round_to", (value,), ir.Round(dtype), F32, self._mask((value,)))
 
     def bitcast(self, value: int, dtype: DType) -> int:
         return self._put("bitcast", (value,), None, dtype, self._mask((value,)))
@@ -157,7 +135,7 @@ class Builder:
         size: Expr,
         *,
         wrap: bool,
-        error: ErrorKind | None = "IndexError",
+        error: ir.ErrorKind | None = "IndexError",
         op: str = "",
         dim: int = 0,
         node: str = "",
@@ -174,68 +152,68 @@ class Builder:
                 return high
             if is_natural or (wrap and low is not None and at_least(low + size, 0, self.extents)):
                 wrap, error = wrap and not is_natural, None
-        key = ("check", (value,), Check(_PLACE, size, wrap, error), I64)
+        key = ("check", (value,), ir.Check(_PLACE, size, wrap, error), I64)
         position = self._seen.get(key)
         if position is None:
-            made = checked_symbol(f"v{next(self._numbers)}", size)
-            attrs = Check(made, size, wrap, error, op, dim, node)
+            made = index_below(f"v{next(self._numbers)}", "value", size)
+            attrs = ir.Check(made, size, wrap, error, op, dim, node)
             position = self._seen[key] = self._put("check", (value,), attrs, I64, self._mask((value,)))
             self._checks[made] = position
         attrs = self._ops[position].attrs
-        assert isinstance(attrs, Check)
+        assert isinstance(attrs, ir.Check)
         return attrs.symbol
 
-    def masked(self, cond: int, captured: Sequence[int], body: Body, other: LiteralValue, dtype: DType) -> int:
+    def masked(self, cond: int, captured: Sequence[int], body: ir.Body, other: ir.LiteralValue, dtype: DType) -> int:
         """The result of `body` where `cond` holds, else `other`; the body's parameters are the captured values."""
-        outer = [s for s in symbols_in(body) if s in self._checks]  # an index inside may use a check made outside
+        outer = [s for s in ir.symbols_in(body) if s in self._checks]  # an index inside may use a check made outside
         args = (cond, *captured, *(self._checks[s] for s in outer))
         mask = self._mask(args) | self._region_mask(body)
-        return self._put("masked", args, Masked(body, other), dtype, mask)
+        return self._put("masked", args, ir.Masked(body, other), dtype, mask)
 
-    def reduce(self, values: Sequence[int], axes: Sequence[str], how: Combine) -> int:
+    def reduce(self, values: Sequence[int], axes: Sequence[str], how: ir.Combine) -> int:
         """Reduces values over axes; the position is that of the first carried value, and `project` gives the others."""
         gone = sum(self._bits[a] for a in axes)
         mask = self._mask(values) & ~gone
-        return self._put("reduce", tuple(values), Reduce(tuple(axes), how), self.dtype(values[0]), mask)
+        return self._put("reduce", tuple(values), ir.Reduce(tuple(axes), how), self.dtype(values[0]), mask)
 
-    def scan(self, values: Sequence[int], axis: str, how: Combine, *, reverse: bool = False) -> int:
+    def scan(self, values: Sequence[int], axis: str, how: ir.Combine, *, reverse: bool = False) -> int:
         mask = self._mask(values) | self._bits[axis]
-        return self._put("scan", tuple(values), Scan(axis, how, reverse), self.dtype(values[0]), mask)
+        return self._put("scan", tuple(values), ir.Scan(axis, how, reverse), self.dtype(values[0]), mask)
 
     def project(self, value: int, number: int) -> int:
         """The number-th carried value of a reduce or scan."""
         if number == 0:
             return value
         of = self._ops[value]
-        if not isinstance(of.attrs, Reduce | Scan):
+        if not isinstance(of.attrs, ir.Reduce | ir.Scan):
             raise ValueError(f"project needs a reduce or scan, not %{value} = {of.name}")
-        return self._put("project", (value,), Project(number), self.dtype(of.args[number]), self._masks[value])
+        return self._put("project", (value,), ir.Project(number), self.dtype(of.args[number]), self._masks[value])
 
     # --- effects: never shared
 
-    def store(self, ref: Ref, index: Expr, value: int) -> int:
+    def store(self, ref: ir.Ref, index: Expr, value: int) -> int:
         checks = self._checks_of(index)
-        return self._add("store", (value, *checks), Store(ref, index), None, self._mask_of(index, (value, *checks)))
+        return self._add("store", (value, *checks), ir.Store(ref, index), None, self._mask_of(index, (value, *checks)))
 
-    def atomic(self, ref: Ref, index: Expr, value: int, kind: str) -> int:
+    def atomic(self, ref: ir.Ref, index: Expr, value: int, kind: str) -> int:
         checks = self._checks_of(index)
         # A sum or product has a term for each point, also along an axis over which neither index nor value varies.
         is_counted = kind in ("add", "mul")
         mask = (1 << len(self.axes)) - 1 if is_counted else self._mask_of(index, (value, *checks))
-        return self._add("atomic", (value, *checks), Atomic(ref, index, kind), None, mask)
+        return self._add("atomic", (value, *checks), ir.Atomic(ref, index, kind), None, mask)
 
     def assertion(self, cond: int, message: str) -> int:
-        return self._add("assert", (cond,), Assert(message), None, self._mask((cond,)))
+        return self._add("assert", (cond,), ir.Assert(message), None, self._mask((cond,)))
 
     # --- whole bodies
 
     def splice(
         self,
-        body: Body,
+        body: ir.Body,
         mapping: Mapping[Symbol, Expr],
         load: LoadHook | None = None,
         parameters: Sequence[int] | None = None,
-        effects: Callable[[Op], bool] | None = None,
+        effects: Callable[[ir.Op], bool] | None = None,
         node: str = "",
     ) -> list[int]:
         """Appends the ops of another body with its axis symbols replaced; returns the new position of each op.
@@ -254,14 +232,14 @@ class Builder:
             args = tuple(where[a] for a in op.args)
             if op.is_effect and effects is not None and not effects(op):
                 where.append(args[0])
-            elif not moved and load is None and parameters is None and not isinstance(op.attrs, Check | Masked):
+            elif not moved and load is None and parameters is None and not isinstance(op.attrs, ir.Check | ir.Masked):
                 where.append(self.again(op, args))
             else:
                 where.append(self._move(op, args, moved, load, parameters))
         self._node = outer
         return where
 
-    def unroll(self, body: Body, axis: Symbol, count: int) -> None:
+    def unroll(self, body: ir.Body, axis: Symbol, count: int) -> None:
         """Appends a body with one of its axes unrolled: an op that varies over the axis is there once for each value.
 
         A reduction over that axis and others first combines the values along the axis, then runs over the others.
@@ -271,7 +249,7 @@ class Builder:
         for op in body.ops:
             self._node = op.node
             args = [tuple(places[a] for a in op.args) for places in where]
-            if isinstance(op.attrs, Reduce) and axis.name in op.attrs.axes:
+            if isinstance(op.attrs, ir.Reduce) and axis.name in op.attrs.axes:
                 values = self._joined(args, op.attrs.combine)
                 rest = [name for name in op.attrs.axes if name != axis.name]
                 made = [self.reduce(values, rest, op.attrs.combine)] * count
@@ -282,7 +260,7 @@ class Builder:
             for places, position in zip(where, made, strict=True):
                 places.append(position)
 
-    def _joined(self, groups: Sequence[tuple[int, ...]], how: Combine) -> tuple[int, ...]:
+    def _joined(self, groups: Sequence[tuple[int, ...]], how: ir.Combine) -> tuple[int, ...]:
         """Combines groups of carried values into one group, from the first to the last."""
         values, *others = groups
         for group in others:
@@ -292,50 +270,50 @@ class Builder:
 
     def _move(
         self,
-        op: Op,
+        op: ir.Op,
         args: tuple[int, ...],
         moved: dict[Symbol, Expr],
         load: LoadHook | None,
         parameters: Sequence[int] | None,
     ) -> int:
         match op.attrs:
-            case Load(ref, index):
+            case ir.Load(ref, index):
                 assert op.dtype is not None
-                there = Load(ref, substitute(index, moved))
+                there = ir.Load(ref, substitute(index, moved))
                 answer = load(self, there, op.dtype) if load is not None else None
                 return self.load(ref, there.index, op.dtype) if answer is None else answer
-            case Index(expr):
+            case ir.Index(expr):
                 return self.index(substitute(expr, moved))
-            case Check(old, size, wrap, error, whose, dim, node):
+            case ir.Check(old, size, wrap, error, whose, dim, node):
                 there = substitute(size, moved)
                 new = moved[old] = self.check(args[0], there, wrap=wrap, error=error, op=whose, dim=dim, node=node)
                 return self._checks[new] if isinstance(new, Symbol) and new in self._checks else args[0]
-            case Store(ref, index):
+            case ir.Store(ref, index):
                 return self.store(ref, substitute(index, moved), args[0])
-            case Atomic(ref, index, kind):
+            case ir.Atomic(ref, index, kind):
                 return self.atomic(ref, substitute(index, moved), args[0], kind)
-            case Parameter(number) if parameters is not None:
+            case ir.Parameter(number) if parameters is not None:
                 return parameters[number]
-            case Reduce(axes, how):
+            case ir.Reduce(axes, how):
                 return self.reduce(args, self._axes_after(axes, moved), how)
-            case Scan(axis, how, reverse):
+            case ir.Scan(axis, how, reverse):
                 name, is_turned = _axis_after(axis, moved)
                 return self.scan(args, name, how, reverse=reverse != is_turned)
-            case Masked(inner, other):
+            case ir.Masked(inner, other):
                 assert op.dtype is not None
                 region = self.region()
                 places = region.splice(inner, moved, load, node=self._node)
                 captured = args[1 : 1 + parameter_count(inner)]
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
-            case Parameter() | Constant() | Round() | Project() | Assert() | None:
+            case ir.Parameter() | ir.Constant() | ir.Round() | ir.Project() | ir.Assert() | None:
                 return self._again(op, args, self._mask(args))
 
-    def again(self, op: Op, args: tuple[int, ...]) -> int:
+    def again(self, op: ir.Op, args: tuple[int, ...]) -> int:
         """Appends an op of another body over the same axes; `args` are the positions of its arguments here."""
         return self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes))
 
-    def _again(self, op: Op, args: tuple[int, ...], mask: int) -> int:
-        if isinstance(op.attrs, Round):
+    def _again(self, op: ir.Op, args: tuple[int, ...], mask: int) -> int:
+        if isinstance(op.attrs, ir.Round):
             return self.round_to(args[0], op.attrs.dtype)
         put = self._add if op.is_effect else self._put
         return put(op.name, args, op.attrs, op.dtype, mask)
@@ -351,18 +329,18 @@ class Builder:
 
     # --- bookkeeping
 
-    def _put(self, name: str, args: tuple[int, ...], attrs: Attrs, dtype: DType | None, mask: int) -> int:
+    def _put(self, name: str, args: tuple[int, ...], attrs: ir.Attrs, dtype: DType | None, mask: int) -> int:
         key = (name, args, attrs, dtype)
         position = self._seen.get(key)
         if position is None:
             position = self._seen[key] = self._add(name, args, attrs, dtype, mask)
         return position
 
-    def _add(self, name: str, args: tuple[int, ...], attrs: Attrs, dtype: DType | None, mask: int) -> int:
+    def _add(self, name: str, args: tuple[int, ...], attrs: ir.Attrs, dtype: DType | None, mask: int) -> int:
         names = self._names.get(mask)
         if names is None:
             names = self._names[mask] = tuple(a.name for a in self.axes if self._bits[a.name] & mask)
-        self._ops.append(Op(name, args, attrs, dtype, names, self._node))
+        self._ops.append(ir.Op(name, args, attrs, dtype, names, self._node))
         self._masks.append(mask)
         return len(self._ops) - 1
 
@@ -384,7 +362,7 @@ class Builder:
             return self._masks[self._checks[checked]]
         return 0 if self._around is None else self._around._check_mask(checked)
 
-    def _region_mask(self, body: Body) -> int:
+    def _region_mask(self, body: ir.Body) -> int:
         return sum(bit for name, bit in self._bits.items() if any(name in op.axes for op in body.ops))
 
     def _checks_of(self, index: Expr) -> tuple[int, ...]:
@@ -410,18 +388,12 @@ def axis_step(index: Expr) -> tuple[Symbol, int] | None:
     return None if step not in (1, -1) else (found[0], step)
 
 
-def parameter_count(body: Body) -> int:
+def parameter_count(body: ir.Body) -> int:
     """The number of parameters of a body."""
-    return max((op.attrs.number + 1 for op in body.ops if isinstance(op.attrs, Parameter)), default=0)
+    return max((op.attrs.number + 1 for op in body.ops if isinstance(op.attrs, ir.Parameter)), default=0)
 
 
-def checked_symbol(name: str, size: Expr) -> Symbol:
-    """The symbol of a checked index in [0, size)."""
-    known = as_int(size)
-    return symbol(name, "value", 0, None if known is None else max(known - 1, 0))
-
-
-_PLACE = symbol("v", "value", 0, None)
+_PLACE = index_below("v", "value", integer(1))  # in keys, for the symbol of any check
 _KINDS: Mapping[str, DType] = {"real": F64, "truth": BOOL}
 
 
@@ -429,37 +401,37 @@ _KINDS: Mapping[str, DType] = {"real": F64, "truth": BOOL}
 
 
 @lru_cache(maxsize=256)
-def combine(name: str, dtype: DType) -> Combine:
+def combine(name: str, dtype: DType) -> ir.Combine:
     """The named reduction for values of `dtype`; ValueError for an unknown name."""
     simple = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "xor": "bitwise_xor"}
     logical = {"any": "logical_or", "all": "logical_and"}
     b = Builder()
     if name in simple or name in logical:
         result = b.op((simple | logical)[name], b.parameter(0, dtype), b.parameter(1, dtype))
-        return Combine(name, (_identity(name, dtype),), b.build([result]))
+        return ir.Combine(name, (_identity(name, dtype),), b.build([result]))
     match name:
         case "argmax" | "argmin":
             extreme = _identity("max" if name == "argmax" else "min", dtype)
-            return Combine(name, (extreme, I64.max_value), _arg_extreme(b, name, dtype))
+            return ir.Combine(name, (extreme, I64.max_value), _arg_extreme(b, name, dtype))
         case "last_max" | "last_min":
             extreme = _identity(name.removeprefix("last_"), dtype)
-            return Combine(name, (extreme, 0), _last_extreme(b, name, dtype))
+            return ir.Combine(name, (extreme, 0), _last_extreme(b, name, dtype))
         case "logsumexp":
-            return Combine(name, (-math.inf, 0.0), _log_sum_exp(b, dtype))
+            return ir.Combine(name, (-math.inf, 0.0), _log_sum_exp(b, dtype))
         case "welford":
-            return Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
+            return ir.Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
         case "online_softmax":
-            return Combine(name, (-math.inf, -math.inf, 0.0), _online_softmax(b, dtype))
+            return ir.Combine(name, (-math.inf, -math.inf, 0.0), _online_softmax(b, dtype))
         case _:
             raise ValueError(f"unknown way to combine: {name!r}")
 
 
-def is_standard_combine(how: Combine, dtype: DType | None) -> bool:
+def is_standard_combine(how: ir.Combine, dtype: DType | None) -> bool:
     """Whether `how` equals `combine(how.name, dtype)`, so that printing its name is enough."""
     return dtype is not None and how.name in COMBINES and how == combine(how.name, dtype)
 
 
-def _identity(name: str, dtype: DType) -> LiteralValue:
+def _identity(name: str, dtype: DType) -> ir.LiteralValue:
     match name:
         case "sum" | "xor":
             return 0.0 if dtype.kind == "float" else 0
@@ -473,7 +445,7 @@ def _identity(name: str, dtype: DType) -> LiteralValue:
             return name == "all"
 
 
-def _arg_extreme(b: Builder, name: str, dtype: DType) -> Body:
+def _arg_extreme(b: Builder, name: str, dtype: DType) -> ir.Body:
     """(value, index): a NaN beats every number, a tie goes to the smaller index."""
     v0, i0, v1, i1 = b.parameter(0, dtype), b.parameter(1, I64), b.parameter(2, dtype), b.parameter(3, I64)
     better = b.op("gt" if name == "argmax" else "lt", v1, v0)
@@ -486,7 +458,7 @@ def _arg_extreme(b: Builder, name: str, dtype: DType) -> Body:
     return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
 
 
-def _last_extreme(b: Builder, name: str, dtype: DType) -> Body:
+def _last_extreme(b: Builder, name: str, dtype: DType) -> ir.Body:
     """(value, index): a NaN beats every number, a tie goes to the second group."""
     v0, i0, v1, i1 = b.parameter(0, dtype), b.parameter(1, I64), b.parameter(2, dtype), b.parameter(3, I64)
     second = b.op("ge" if name == "last_max" else "le", v1, v0)
@@ -495,7 +467,7 @@ def _last_extreme(b: Builder, name: str, dtype: DType) -> Body:
     return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
 
 
-def _log_sum_exp(b: Builder, dtype: DType) -> Body:
+def _log_sum_exp(b: Builder, dtype: DType) -> ir.Body:
     """(maximum, sum of exp(x - maximum)); equal maxima are not subtracted, since they may be infinite."""
     m0, s0, m1, s1 = (b.parameter(k, dtype) for k in range(4))
     top, low = b.op("maximum", m0, m1), b.op("minimum", m0, m1)
@@ -506,7 +478,7 @@ def _log_sum_exp(b: Builder, dtype: DType) -> Body:
     return b.build([top, b.op("add", left, right)])
 
 
-def _welford(b: Builder, dtype: DType) -> Body:
+def _welford(b: Builder, dtype: DType) -> ir.Body:
     """(mean, sum of squared distances, count), after Chan, Golub and LeVeque (1979)."""
     m0, s0, n0, m1, s1, n1 = (b.parameter(k, dtype) for k in range(6))
     n = b.op("add", n0, n1)
@@ -518,7 +490,7 @@ def _welford(b: Builder, dtype: DType) -> Body:
     return b.build([mean, b.op("add", b.op("add", s0, s1), cross), n])
 
 
-def _online_softmax(b: Builder, dtype: DType) -> Body:
+def _online_softmax(b: Builder, dtype: DType) -> ir.Body:
     """(maximum, shift, sum of exp(x - shift)), after Milakov and Gimelshein (2018), whose shift is the maximum."""
     m0, h0, s0, m1, h1, s1 = (b.parameter(k, dtype) for k in range(6))
     shift, low = b.op("maximum", h0, h1), b.op("minimum", h0, h1)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from minductor.core.expressions.expr import Expr, Symbol, as_int, symbol
+from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Axis, Body, Kernel, Op, Reduce
+from minductor.ir.program.nodes import Body, Kernel, Op, Reduce, axis_over
 from minductor.ir.program.schedule import Schedule, Step, moved, positions
 
 
@@ -30,7 +30,7 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     # A reduction over an axis that its value does not vary over still depends on the length of that axis.
     named = {axis for p in needed for axis in (*ops[p].axes, *_reduced(ops[p]))}
     old = [axis for axis in kernel.axes if axis.name in named]
-    axes = [_numbered(axis, number) for number, axis in enumerate(old)]
+    axes = [axis_over(f"i{number}", axis.extent) for number, axis in enumerate(old)]
     mapping: dict[Symbol, Expr] = {a.symbol: b.symbol for a, b in zip(old, axes, strict=True)}
     place = {p: n for n, p in enumerate(needed)}
     own = Body(tuple(replace(ops[p], args=tuple(place[a] for a in ops[p].args)) for p in needed))
@@ -57,8 +57,3 @@ def _needed(body: Body, wanted: Iterable[int]) -> list[int]:
 
 def _reduced(op: Op) -> tuple[str, ...]:
     return op.attrs.axes if isinstance(op.attrs, Reduce) else ()
-
-
-def _numbered(axis: Axis, number: int) -> Axis:
-    extent = as_int(axis.extent)
-    return Axis(symbol(f"i{number}", "axis", 0, None if extent is None else max(extent - 1, 0)), axis.extent)

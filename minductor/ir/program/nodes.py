@@ -62,7 +62,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import DType, complex_parts
-from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, integer
+from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, index_below, integer
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.memory_access import Access
 from minductor.ir.program.schedule import Schedule
@@ -356,6 +356,11 @@ class Axis:
     @property
     def name(self) -> str:
         return self.symbol.name
+
+
+def axis_over(name: str, extent: Expr) -> Axis:
+    """A new axis with a symbol of this name."""
+    return Axis(index_below(name, "axis", extent), extent)
 
 
 @dataclass(frozen=True, slots=True)

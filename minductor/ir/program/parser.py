@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import TypeVar, get_args
 
 from minductor.core.dtypes import DType, by_name
-from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, symbol
+from minductor.core.expressions.expr import Expr, Symbol, index_below, integer, symbol
 from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.build import checked_symbol, combine
+from minductor.ir.program.build import combine
 from minductor.ir.program.choices import Choice, Option
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
 from minductor.ir.program.schedule import Schedule, parse_schedule
@@ -281,10 +281,9 @@ class _Reader:
     def axis(self) -> ir.Axis:
         name = self.name()
         self.expect(":")
-        extent = self.expr()
-        last = as_int(extent)
-        made = self.symbols[name] = symbol(name, "axis", 0, None if last is None else last - 1)
-        return ir.Axis(made, extent)
+        axis = ir.axis_over(name, self.expr())
+        self.symbols[name] = axis.symbol
+        return axis
 
     def variant(self, symbols: dict[str, Symbol]) -> ir.Variant:
         """A variant; its kernels do not see the axes of the kernel around it."""
@@ -511,7 +510,7 @@ class _Reader:
         name = self.name()
         self.expect("<")
         size = self.expr()
-        made = self.symbols[name] = checked_symbol(name, size)
+        made = self.symbols[name] = index_below(name, "value", size)
         wrap = self.accept("wrap")
         error = self.error()
         if not self.accept("in"):

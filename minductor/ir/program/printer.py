@@ -16,7 +16,7 @@ from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.memory_access import BlockAccess, BlockForm
-from minductor.ir.program.schedule import Schedule
+from minductor.ir.program.schedule import Schedule, print_positions
 
 
 def print_program(program: ir.Program) -> str:
@@ -83,10 +83,12 @@ def _input(given: ir.Input, table: dict[str, ir.Buffer]) -> str:
 
 
 def _buffer(buffer: ir.Buffer) -> str:
-    return f"{buffer.name}: {buffer.dtype.name}{_sizes(buffer.size)} stride {_sizes(buffer.stride)} {buffer.device}"
+    layout = f"{print_sizes(buffer.size)} stride {print_sizes(buffer.stride)}"
+    return f"{buffer.name}: {buffer.dtype.name}{layout} {buffer.device}"
 
 
-def _sizes(sizes: Iterable[Expr]) -> str:
+def print_sizes(sizes: Iterable[Expr]) -> str:
+    """The text of sizes or strides: [s0, 64]."""
     return f"[{', '.join(map(str, sizes))}]"
 
 
@@ -121,7 +123,7 @@ def _kernel(kernel: ir.Kernel) -> Iterator[str]:
         yield from _schedule(kernel.schedule)
     for access in kernel.access:
         stride = "" if access.stride is None else f" stride <{access.stride}>"
-        path = " ".join(f"%{position}" for position in access.path)
+        path = print_positions(access.path)
         yield f"  access {path} {access.kind}{stride}{_block(access.block)}{_form(access.form)}"
     yield from (f"  {choice}" for choice in kernel.choices)
     for variant in kernel.variants:
@@ -178,9 +180,9 @@ def print_argument(value: ir.Argument) -> str:
     """The text of an argument of a call, or of an output."""
     match value:
         case ir.View(ref, dtype, size, stride, offset):
-            return f"{ref} {dtype.name}{_sizes(size)} stride {_sizes(stride)} offset {offset}"
+            return f"{ref} {dtype.name}{print_sizes(size)} stride {print_sizes(stride)} offset {offset}"
         case ir.Region(name, sizes):
-            return f"region {name} {_sizes(sizes)}"
+            return f"region {name} {print_sizes(sizes)}"
         case Expr():
             return f"<{value}>"
         case DType():
@@ -228,7 +230,7 @@ def _body(body: ir.Body, indent: str) -> Iterator[str]:
             yield from _body(region, indent + "  ")
             yield f"{indent}}}"
     if body.results:
-        yield f"{indent}yield {_values(body.results)}"
+        yield f"{indent}yield {print_positions(body.results)}"
 
 
 def _region(op: ir.Op) -> ir.Body | None:
@@ -241,12 +243,8 @@ def _region(op: ir.Op) -> ir.Body | None:
             return None
 
 
-def _values(positions: Iterable[int]) -> str:
-    return " ".join(f"%{p}" for p in positions)
-
-
 def _op(op: ir.Op) -> str:
-    args = _values(op.args)
+    args = print_positions(op.args)
     match op.attrs:
         case None:
             return f"{op.name} {args}"

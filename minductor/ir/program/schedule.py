@@ -99,11 +99,11 @@ class Schedule:
     def __str__(self) -> str:
         lines = list(_lines(self.steps, ""))
         if self.kept_rows:
-            lines.append(f"rows {_positions(self.kept_rows)}")
+            lines.append(f"rows {print_positions(self.kept_rows)}")
         if self.parts:
             lines.append(f"parts {' '.join(map(str, self.parts))}")
         if self.dots:
-            lines.append(f"dots {_positions(self.dots)}")
+            lines.append(f"dots {print_positions(self.dots)}")
         return "\n".join(lines)
 
 
@@ -146,7 +146,8 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
     return Schedule(steps(schedule.steps), placed(schedule.kept_rows), schedule.parts, placed(schedule.dots))
 
 
-def _positions(values: Iterable[int]) -> str:
+def print_positions(values: Iterable[int]) -> str:
+    """The text of positions of ops: %0 %3."""
     return " ".join(f"%{p}" for p in values)
 
 
@@ -157,13 +158,13 @@ def _lines(steps: Iterable[Step], indent: str) -> Iterator[str]:
             run.append(step)
             continue
         if run:
-            yield indent + _positions(run)
+            yield indent + print_positions(run)
             run = []
         yield indent + _head(step)
         yield from _lines(step.body, indent + "  ")
         yield indent + "}"
     if run:
-        yield indent + _positions(run)
+        yield indent + print_positions(run)
 
 
 def _head(loop: Loop) -> str:
@@ -175,9 +176,9 @@ def _head(loop: Loop) -> str:
     if loop.lanes:
         text += f" lanes {loop.lanes}"
     if loop.carries:
-        text += f" carry {_positions(loop.carries)}"
+        text += f" carry {print_positions(loop.carries)}"
     if loop.unmasked:
-        text += f" unmasked {_positions(loop.unmasked)}"
+        text += f" unmasked {print_positions(loop.unmasked)}"
     if loop.cuts:
         text += f" cut {' '.join(f'<{at}>' for at in loop.cuts)}"
     return text + " {"

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes
-from minductor.core.expressions.expr import Expr, Symbol, as_int, symbol
+from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import (
     Assert,
@@ -29,6 +29,7 @@ from minductor.ir.program.nodes import (
     Node,
     Program,
     Scan,
+    axis_over,
     reads,
     views_of,
     writes,
@@ -144,7 +145,7 @@ def _bundled(nodes: list[Node]) -> Node:
     axes: list[Axis] = []
     mappings: list[dict[Symbol, Expr]] = []
     for kernel in kernels:
-        fresh = [_fresh_axis(axis, len(axes) + n) for n, axis in enumerate(kernel.axes)]
+        fresh = [axis_over(f"i{len(axes) + n}", axis.extent) for n, axis in enumerate(kernel.axes)]
         mappings.append({old.symbol: new.symbol for old, new in zip(kernel.axes, fresh, strict=True)})
         axes += fresh
     builder = Builder([axis.symbol for axis in axes])
@@ -159,8 +160,3 @@ def _bundled(nodes: list[Node]) -> Node:
     after = tuple(dict.fromkeys(ref for kernel in kernels for ref in kernel.after))
     made = replace(kernels[0], axes=tuple(axes), body=builder.build(), origins=origins, after=after)
     return replace(made, schedule=joined)
-
-
-def _fresh_axis(axis: Axis, number: int) -> Axis:
-    extent = as_int(axis.extent)
-    return Axis(symbol(f"i{number}", "axis", 0, None if extent is None else max(extent - 1, 0)), axis.extent)

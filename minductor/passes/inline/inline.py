@@ -34,7 +34,6 @@ from minductor.ir.program.nodes import (
     Masked,
     MergedKernel,
     Node,
-    Op,
     Origin,
     Program,
     Ref,
@@ -47,7 +46,7 @@ from minductor.ir.program.nodes import (
     writes,
 )
 from minductor.passes.inline.extern_targets import write_into_targets
-from minductor.passes.inline.split_concat import split_concat
+from minductor.passes.inline.split_concat import drop_effect, split_concat
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
@@ -364,7 +363,7 @@ class _Inliner:
                 self.refusals[producer.store.ref.storage] = "it is not known which point computes a loaded element"
                 return None
             asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
-            places = b.splice(producer.kernel.body, mapping, load, effects=_drop_effect, node=producer.kernel.only_node)
+            places = b.splice(producer.kernel.body, mapping, load, effects=drop_effect, node=producer.kernel.only_node)
             return places[producer.value]
 
         builder.splice(kernel.body, {}, load, node=kernel.only_node)
@@ -453,8 +452,3 @@ def _uses_per_element(kernel: Kernel, index: Expr, elements: int, blocks: Mappin
 def _failing_indices(body: Body) -> set[Symbol]:
     """The index symbols whose check raises an error if they are out of range."""
     return {op.attrs.symbol for op in body.ops if isinstance(op.attrs, Check) and op.attrs.error is not None}
-
-
-def _drop_effect(_: Op) -> bool:
-    """Keeps no effect of a spliced body: the value of its store is used directly."""
-    return False

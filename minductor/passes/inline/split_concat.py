@@ -18,7 +18,7 @@ from typing import NamedTuple
 from minductor.analysis.domain import extents_of, pure_store, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import interval
-from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute, symbol
+from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute
 from minductor.core.expressions.rewrite import delinearize
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import (
@@ -37,6 +37,7 @@ from minductor.ir.program.nodes import (
     Store,
     View,
     awaited_refs,
+    axis_over,
     body_reads,
     reads,
     views_of,
@@ -206,9 +207,9 @@ def _split_consumer(consumer: Node, concat: _Concat) -> tuple[Kernel, ...]:
 def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kernel:
     """The consumer for one slice, which computes the slice and stores this version of the result."""
     part = concat.slices[version]
-    slice_axis = symbol(concat.axis.name, "axis", 0, part.length - 1)
-    mapping: dict[Symbol, Expr] = {concat.axis.symbol: slice_axis + part.start}
-    axes = tuple(Axis(slice_axis, integer(part.length)) if axis == concat.axis else axis for axis in consumer.axes)
+    slice_axis = axis_over(concat.axis.name, integer(part.length))
+    mapping: dict[Symbol, Expr] = {concat.axis.symbol: slice_axis.symbol + part.start}
+    axes = tuple(slice_axis if axis == concat.axis else axis for axis in consumer.axes)
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     value = next(op.args[0] for op in part.kernel.body.ops if op.attrs is part.store)
@@ -219,9 +220,9 @@ def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kerne
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
         if point is None:  # `_find_slices` has solved the same layout
             raise ValueError(f"{wanted.ref}[{wanted.index}] is no element of its slice")
-        return b.splice(part.kernel.body, point, effects=_drop_effect, node=part.kernel.only_node)[value]
+        return b.splice(part.kernel.body, point, effects=drop_effect, node=part.kernel.only_node)[value]
 
-    places = builder.splice(consumer.body, mapping, load, effects=_drop_effect, node=consumer.only_node)
+    places = builder.splice(consumer.body, mapping, load, effects=drop_effect, node=consumer.only_node)
     made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is concat.store)
     builder.store(Ref(concat.store.ref.storage, version), substitute(concat.store.index, mapping), made)
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
@@ -229,7 +230,7 @@ def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kerne
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
 
 
-def _drop_effect(_: Op) -> bool:
+def drop_effect(_: Op) -> bool:
     """Keeps no effect of a spliced body: the value of its store is used directly."""
     return False
 

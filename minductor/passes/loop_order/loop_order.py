@@ -21,10 +21,10 @@ from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.domain import extents_of, has_division
 from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, linear, symbol
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, linear
 from minductor.core.expressions.rewrite import simplify
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Axis, Kernel, Load, Program, Reduce, Scan
+from minductor.ir.program.nodes import Axis, Kernel, Load, Program, Reduce, Scan, axis_over
 from minductor.passes.rewriting.greedy_fusion import GreedyFusion
 from minductor.passes.rewriting.join_kernels import common_accesses
 from minductor.passes.rewriting.merge_axes import merge_axes
@@ -119,15 +119,14 @@ def _with_finer_loops(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequenc
         sizes = () if walk is None or axis.name in scanned else split_extents(walk, others)
         at = as_expr(0)
         for place, size in enumerate(sizes):
-            made = symbol(f"i{len(axes)}", "axis", 0, size - 1)
-            axes.append(Axis(made, as_expr(size)))
+            axes.append(axis_over(f"i{len(axes)}", as_expr(size)))
+            made = axes[-1].symbol
             step = prod(sizes[place + 1 :])
             at = at + step * made
             finer[made] = step * walks[axis.symbol][0], as_expr(size)
         if not sizes:
-            known = as_int(axis.extent)
-            at = symbol(f"i{len(axes)}", "axis", 0, None if known is None else max(known - 1, 0))
-            axes.append(Axis(at, axis.extent))
+            axes.append(axis_over(f"i{len(axes)}", axis.extent))
+            at = axes[-1].symbol
             if walk is not None:
                 finer[at] = walk
         mapping[axis.symbol] = at
