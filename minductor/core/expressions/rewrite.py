@@ -64,6 +64,7 @@ def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
 def simplify_between(expr: Expr, axis: Symbol, start: Expr, stop: Expr, extents: Extents = NO_EXTENTS) -> Expr:
     """An expression that equals `expr` for start <= axis < stop.
 
+    >>> from minductor.core.expressions.expr import symbol
     >>> i, n = symbol("i", "axis", 0, 69), symbol("n", "size", 2)
     >>> str(simplify_between(minimum(maximum(i - 3, 3 - i), 129 - i), i, integer(3), integer(66)))
     'i - 3'
