@@ -25,11 +25,12 @@ help:
 	@echo "make bench     eager, TorchInductor and minductor side by side"
 	@echo "make clean     remove the environment and what tests left behind"
 
-# A range of versions prefers a CPU build (2.13.0+cpu) where pip is shown one.
+# A range of versions prefers a CPU build (2.13.0+cpu) where pip is shown one. Without --no-compile pip compiles every
+# module of every package, on one core; Python compiles the third of them that is imported.
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "minductor needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --editable '.[test]'
+	$(PY) -m pip install --quiet --no-compile --editable '.[test]'
 	@touch $@
 
 demo: $(VENV)/ready
@@ -57,10 +58,15 @@ triton39: $(VENV)/ready
 
 # A stamp for each file with long tests, older than no source: what passed on these sources is not run again.
 LONG := $(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' 2>/dev/null)
-test-all: test $(LONG:%.py=.long/%.passed) .long/opinfo.passed .long/programs.passed .long/sanitized.passed
+test-all: test $(LONG:%.py=.long/%.passed) .long/properties.passed .long/opinfo.passed .long/programs.passed .long/sanitized.passed
 
 .long/%.passed: %.py $(SOURCES)
 	$(PY) -m pytest -q -m long -o faulthandler_timeout=3600 $<
+	@mkdir -p $(@D) && touch $@
+
+# The tests that hypothesis draws examples for, with ten times as many.
+.long/properties.passed: $(SOURCES)
+	$(PY) -m pytest -q -n $(WORKERS) --hypothesis-profile=many $$(grep -rl '^@given' tests --include='test_*.py')
 	@mkdir -p $(@D) && touch $@
 
 # Both go on where they were stopped, as long as the sources are the same.

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import settings
 
 # The same examples in every run and no deadline: a red test is red for everybody, and on a busy machine too.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("repeatable")
+# `make test-all` names it by --hypothesis-profile.
+settings.register_profile("many", derandomize=True, deadline=None, max_examples=500)
 
 # tests/plugin runs the plugin in test suites of its own
 pytest_plugins = ["pytester"]

@@ -60,7 +60,12 @@ def test_a_target_that_is_elsewhere_is_counted_too(backend: str) -> None:
     assert 4 << 20 < found.bytes < 4.1 * (1 << 20)
 
 
-def test_the_command_writes_a_page_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_the_command_writes_a_page_and_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_compiled: bool
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(counts, "count_case", lambda *case: counted(moved=4 * (2048 * 1024 + 2048)))
     page, figures = tmp_path / "counts.md", tmp_path / "counts.json"
     argv = ["--counts", "--only", "micro/sum_inner", "--text", str(page), "--json", str(figures)]
     assert harness.main(argv) == 0

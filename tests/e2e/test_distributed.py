@@ -151,9 +151,11 @@ def start(names: Sequence[str], rank: int, folder: str) -> None:
     ],
 )
 def test_two_processes(names: Sequence[str]) -> None:
-    spawn = multiprocessing.get_context("spawn")
+    # one process imports torch, and both are forked from it
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__, "torch._dynamo", "minductor.driver"])
     with tempfile.TemporaryDirectory() as folder:
-        pair = [spawn.Process(target=start, args=(names, rank, folder), daemon=True) for rank in range(2)]
+        pair = [forks.Process(target=start, args=(names, rank, folder), daemon=True) for rank in range(2)]
         for process in pair:
             process.start()
         try:

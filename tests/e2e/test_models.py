@@ -8,7 +8,7 @@ from minductor.bench import models
 from pytest_plugin import at_least
 from pytest_plugin.oracle.compiled import Compile
 
-LONG = ("bert", "llama")  # their training steps are much like gpt's
+LONG = ("bert", "llama", "vit")  # transformers: much like gpt
 
 
 class Step(nn.Module):
@@ -23,16 +23,17 @@ class Step(nn.Module):
         return self.loss_fn(self.module(*inputs))
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+NAMES = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in models.NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.counts(kernels=at_least(3), externs=at_least(3))
 def test_inference(compiled: Compile, name: str) -> None:
     workload = models.make(name, size="tiny")
     compiled(workload.module.eval(), *workload.inputs)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in models.NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:
     workload = models.make(name, size="tiny")

@@ -25,12 +25,12 @@ def _one_thread() -> Iterator[None]:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("first", [FIRST, pytest.param(FIRST + 3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("first", "count"), [(FIRST, 2), pytest.param(FIRST + 2, 4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_eager(kind: str, first: int) -> None:
+def test_equal_eager(kind: str, first: int, count: int) -> None:
     bad: list[str] = []
     words: list[str] = []
-    for number in range(first, first + 3):
+    for number in range(first, first + count):
         program = Name(kind, number).program()
         found = judge(program, compile_function(dynamic=True if program.scalable else None, backend="minductor"))
         words.append(found.word)
@@ -38,7 +38,7 @@ def test_equal_eager(kind: str, first: int) -> None:
             bad.append(f"{found.word}: {found.why}{program}")
     assert not bad, "\n".join(bad)
     # programs that cannot be judged are few
-    assert words.count("right") >= 2, words
+    assert words.count("right") >= count - 1, words
 
 
 # --- what random programs found

@@ -124,7 +124,6 @@ def test_gives_what_the_python_wrapper_gives(fn: Callable[..., Any]) -> None:
     seen: list[Compiled] = []
     python, cpp = made(fn, "python", dynamic=True), made(fn, "cpp", seen, dynamic=True)
     for rows in (9, 12):
-        torch._dynamo.reset()
         assert all(same(run(cpp, rows), run(python, rows)))
     assert all("wrapper.cpp" in one.sources for one in seen) and seen
 
@@ -241,11 +240,11 @@ def test_nothing_is_left_behind() -> None:
     x, right, wrong = torch.randn(128, 128), torch.tensor([1, 2]), torch.tensor([1, 999])  # 16 pages each
     run(x, right)
     before, references = pages(), sys.getrefcount(x)
-    for _ in range(500):
+    for _ in range(200):
         run(x, right)
         with pytest.raises(IndexError):
             run(x, wrong)
-    assert pages() - before < 500 * 16
+    assert pages() - before < 200 * 16
     assert sys.getrefcount(x) == references
 
 

@@ -111,7 +111,7 @@ def choose(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     return torch.cond(x.sum() > 0, yes, lambda a, b: a.cos() - b.sum(), (x, y)) + z
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.long), True])
 def test_cond_inside_cond(dynamic: bool) -> None:
     """Its graphs first, with signatures of their own; and all branches are eager's."""
     x, y, z = torch.ones(5, 6), torch.ones(3), torch.ones(6)

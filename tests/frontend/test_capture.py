@@ -45,19 +45,23 @@ def test_symbols_are_named_by_first_use() -> None:
     assert "f32[s0, s1] stride [s1, 1]" in graph.text()
 
 
-def test_a_static_graph_has_no_symbols_and_loads_neither_rules_nor_symbolic_sizes() -> None:
-    code = (
-        "import sys, torch\n"
-        "from torch.fx.experimental.proxy_tensor import make_fx\n"
-        "from minductor.frontend.capture.capture import capture\n"
-        "gm = make_fx(lambda x: x + 1, tracing_mode='fake')(torch.ones(3))\n"
-        "print(capture(gm, 'inference').text())\n"
-        "print([m for m in sys.modules if m.endswith(('.lower.lower', '.capture.symbolic_sizes'))])\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."}
-    )
-    assert found.stdout.splitlines()[-1] == "[]"
+# Captures a static graph, then lowers a training step. Prints which modules of some that each of them loaded.
+LOADING = """
+import sys, torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from minductor.frontend.capture.capture import capture
+capture(make_fx(lambda x: x + 1, tracing_mode='fake')(torch.ones(3)), 'inference').text()
+print([m for m in sys.modules if m.endswith(('.lower.lower', '.capture.symbolic_sizes'))])
+from tests.frontend.tracing import grads, lowered, randn
+lowered(lambda x, w: torch.nn.functional.gelu(x @ w), *grads(randn(3, 4), randn(4, 5)))
+print([m for m in sys.modules if m in ('minductor.frontend.lower.lower', 'torch._inductor.lowering')])
+"""
+
+
+def test_a_static_graph_loads_no_rules_or_symbols_and_training_loads_no_lowerings_of_inductor() -> None:
+    environ = {**os.environ, "PYTHONPATH": "."}
+    done = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout.splitlines()[-2:] == ["[]", "['minductor.frontend.lower.lower']"]
 
 
 def test_lifted_constants_come_beside_the_text() -> None:

@@ -1,10 +1,6 @@
-"""Merging equal nodes before the split, and what the split may not import."""
+"""Merging equal nodes before the split."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -85,16 +81,3 @@ def test_cheap_values_are_computed_again_and_not_saved() -> None:
     backward = programs[-1]
     assert backward.name == "backward"
     assert len(backward.inputs) == 2  # x, and the gradient
-
-
-def test_a_training_step_does_not_import_the_peer_s_lowerings() -> None:
-    code = (
-        "import sys, torch\n"
-        "from tests.frontend.tracing import compiled, grads, lowered, randn\n"
-        "lowered(lambda x, w: torch.nn.functional.gelu(x @ w), *grads(randn(3, 4), randn(4, 5)))\n"
-        "print('torch._inductor.lowering' in sys.modules)\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."}
-    )
-    assert found.stdout.strip() == "False"

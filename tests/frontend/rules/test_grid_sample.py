@@ -65,7 +65,9 @@ def test_sizes_that_vary() -> None:
     assert compiled(fn, IMAGE, randn(2, 2, 3), dynamic=True).kernels
 
 
-@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "mode", ["nearest", "nearest-exact", "bilinear", pytest.param("bicubic", marks=pytest.mark.long)]
+)
 def test_interpolation(mode: str) -> None:
     def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         corners = [{}] if "nearest" in mode else [{}, {"align_corners": True}]
