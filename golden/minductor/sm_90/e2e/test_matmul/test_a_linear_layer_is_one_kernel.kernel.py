@@ -20,9 +20,10 @@ def fused_add_addmm_relu_add_0(in0, in1, in2, in3, out4, YBLOCK: tl.constexpr, X
         sum7 = tl.dot(x1.to(tl.bfloat16), x2, sum7)
     x3 = tl.load(in2 + i1).to(tl.float32)
     x4 = sum7 + x3
-    x5 = tl.where(x4 < 0, 0, x4)
-    x6 = tl.load(in3 + 512 * i0 + i1).to(tl.float32)
-    x7 = x5 + x6
-    tl.store(out4 + 512 * i0 + i1, x7)
+    x5 = x4 <= 0.0
+    x6 = tl.where(x5, 0.0, x4)
+    x7 = tl.load(in3 + 512 * i0 + i1).to(tl.float32)
+    x8 = x6 + x7
+    tl.store(out4 + 512 * i0 + i1, x8)
 
 # end of golden
