@@ -33,7 +33,11 @@ MARK = "minductor graph "
 
 @dataclass(frozen=True, slots=True)
 class GraphMemory:
-    """`aside`: operators, with the most bytes that a call of each took and gave back, and the number of such calls."""
+    """The planned and the measured peak of one graph, in bytes.
+
+    `aside` has a row for each operator that frees memory within the call that allocated it: the operator, the most
+    bytes that one call held in this way, and the number of such calls.
+    """
 
     role: str
     planned: int | None
@@ -43,7 +47,10 @@ class GraphMemory:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change of an allocation: positive or negative bytes; `call` counts the operators that the graph called."""
+    """An allocation (positive bytes) or a free (negative bytes).
+
+    `call`: the number of the operator's call in the graph; None if the graph itself allocated or freed.
+    """
 
     pointer: int
     size: int
@@ -53,16 +60,19 @@ class Event:
 
 @dataclass(slots=True)
 class Watched:
-    """The graphs of one compile by number, and what they were left at their last call: bytes by pointer."""
+    """The graphs of one compile; the number of a graph is its position in `compiled`.
+
+    `donated`: for each number, the bytes of the inputs that were donated to the graph's last call, by pointer.
+    """
 
     compiled: list[Compiled] = field(default_factory=list[Compiled])
-    left: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
+    donated: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
 
 
 def allocations(
     program: cases.Program, *, store: Store | None = None, options: Mapping[str, str | bool] | None = None
 ) -> list[GraphMemory]:
-    """Compiles, runs once to warm up, and looks at the second run."""
+    """The memory of each graph of a program. The program is compiled and run twice; the second run is measured."""
     torch._dynamo.reset()
     watched = Watched()
     compiler = _compiler(watched, store)
@@ -75,13 +85,13 @@ def allocations(
     found: list[GraphMemory] = []
     for number, events in _graphs(recorded.kineto_results.experimental_event_tree()):
         compiled = watched.compiled[number]
-        measured, aside = _peak(events, watched.left[number])
+        measured, aside = _peak(events, watched.donated[number])
         found.append(GraphMemory(compiled.role, compiled.report.peak, measured, aside))
     return found
 
 
 def _compiler(watched: Watched, store: Store | None) -> Compiler:
-    """A Compiler whose graphs run below a mark in the profile."""
+    """A Compiler that adds each graph to `watched`, and marks a graph's calls in torch's profile with its number."""
     from minductor.frontend.capture.capture import capture
 
     class Marking(Compiler):
@@ -92,7 +102,7 @@ def _compiler(watched: Watched, store: Store | None) -> Compiler:
 
             def marked(args: list[Any]) -> Any:
                 kept = {args[n].untyped_storage().data_ptr(): args[n].untyped_storage().nbytes() for n in donated}
-                watched.left[number] = kept
+                watched.donated[number] = kept
                 with torch.profiler.record_function(f"{MARK}{number}"):
                     return call(args)
 
@@ -104,7 +114,7 @@ def _compiler(watched: Watched, store: Store | None) -> Compiler:
 
 
 def _graphs(tree: Sequence[Any]) -> Iterator[tuple[int, list[Event]]]:
-    """The events below each mark, in the order of time."""
+    """For each marked call of a graph: the graph's number, and the call's allocations and frees in order of time."""
     stack = list(reversed(tree))
     while stack:
         node = stack.pop()
@@ -126,27 +136,27 @@ def _events(graph: Any) -> Iterator[Event]:
             stack.extend(reversed(node.children))
 
 
-def _peak(events: list[Event], left: Mapping[int, int]) -> tuple[int, tuple[tuple[str, int, int], ...]]:
-    """The most bytes held at once, and by operator what it took for the time of one call only."""
+def _peak(events: list[Event], donated: Mapping[int, int]) -> tuple[int, tuple[tuple[str, int, int], ...]]:
+    """The most bytes that were allocated at once, and the rows of `GraphMemory.aside`, whose bytes do not count."""
     taken: dict[int, tuple[int, Event]] = {}  # pointer -> where it was last allocated
-    passing: set[int] = set()
+    temporary: set[int] = set()  # positions of events whose memory lives within one operator's call
     for position, event in enumerate(events):
         if event.size > 0:
             taken[event.pointer] = position, event
-        elif (begun := taken.pop(event.pointer, None)) is not None and begun[1].call == event.call is not None:
-            passing.update((begun[0], position))
-    held: dict[int, int] = dict(left)
+        elif (start := taken.pop(event.pointer, None)) is not None and start[1].call == event.call is not None:
+            temporary.update((start[0], position))
+    held: dict[int, int] = dict(donated)
     now = most = sum(held.values())
     for position, event in enumerate(events):
-        if position in passing or (event.size < 0 and event.pointer not in held):
-            continue  # the second: lent, and we were the last to let go of it
+        if position in temporary or (event.size < 0 and event.pointer not in held):
+            continue  # the second: a free of memory that the graph neither allocated nor was given
         if event.size > 0:
             held[event.pointer] = event.size
         else:
             del held[event.pointer]
         now += event.size
         most = max(most, now)
-    return most, _aside([events[n] for n in sorted(passing)])
+    return most, _aside([events[n] for n in sorted(temporary)])
 
 
 def _aside(events: list[Event]) -> tuple[tuple[str, int, int], ...]:

@@ -83,7 +83,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One run."""
+    """One run of the benchmark. `removed`: cases that are no longer measured, with the reason."""
 
     machine: dict[str, str]
     backends: tuple[str, ...]
@@ -99,6 +99,7 @@ def dump(results: Results, claims: tuple[dict[str, Any], ...] = ()) -> str:
 
 
 def samples_of(data: dict[str, Any]) -> dict[str, Samples]:
+    """The samples of each backend, from their form in JSON."""
     return {name: Samples(tuple(each["cpu"]), tuple(each["wall"])) for name, each in data.items()}
 
 

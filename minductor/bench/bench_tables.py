@@ -51,7 +51,7 @@ def milliseconds(case: Running | FirstCall, backend: str) -> str:
 
 
 def subject(backends: tuple[str, ...]) -> str:
-    """Whose speed the ratios tell: ours if it took part, otherwise the last backend's."""
+    """The backend whose times the ratios compare with the others': ours, or the last one if ours did not run."""
     return OURS if OURS in backends else backends[-1]
 
 
@@ -86,7 +86,7 @@ def claims_table(claims: tuple[Claim, ...]) -> str:
 
 
 def failures(results: Results) -> list[str]:
-    """What the backends could not run, in full."""
+    """A line for each case that a backend could not run, with the error."""
     found = [
         f"{case.case}: {name}: {text}"
         for case in (*results.first_calls, *results.running)

@@ -1,7 +1,7 @@
-"""One name for each thing that is measured: `micro/NAME`, `model/NAME/inference`, `model/NAME/training`.
+"""The benchmark's cases by name: `micro/NAME`, `model/NAME/inference`, `model/NAME/training`.
 
-Takes: a case name. Gives: a `Program`, the function a backend compiles with its inputs, and `step`, one timed run of
-it. Refuses: unknown names, with the near ones.
+Takes: the name of a case. Gives: a `Program`, which is a function with its inputs; `step` runs it once. Refuses:
+unknown names (ValueError, which names similar ones).
 
 >>> program = build("micro/sum_inner")
 >>> [tuple(result.shape) for result in step(program, program.function)]
@@ -27,7 +27,11 @@ GPT_TRAINING = "model/gpt/training"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a backend compiles. `state` are the buffers a run may change; no `leaves` means inference."""
+    """A function that a backend compiles, with its inputs.
+
+    `leaves`: the tensors whose gradients a run computes; none for inference. `state`: the buffers that a run may
+    change. `cotangent`: the gradient of the result; None if the result is a scalar.
+    """
 
     function: Function
     inputs: tuple[Tensor, ...]
@@ -44,19 +48,22 @@ def model_names() -> tuple[str, ...]:
     return tuple(f"model/{name}/{mode}" for name in models.NAMES for mode in ("inference", "training"))
 
 
-def matching(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that contain one of the wanted words; all of them if nothing is wanted."""
-    unknown = [word for word in wanted if not any(word in name for name in names)]
+def matching(names: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that contain one of `words`; all names if there are no words.
+
+    Raises ValueError if no name contains one of the words.
+    """
+    unknown = [word for word in words if not any(word in name for name in names)]
     if unknown:
         short = tuple(part for name in names for part in name.split("/"))
         near = difflib.get_close_matches(unknown[0], short, n=3)
         hint = f"; near: {', '.join(dict.fromkeys(near))}" if near else ""
         raise ValueError(f"no case contains {unknown[0]!r}{hint}")
-    return tuple(name for name in names if not wanted or any(word in name for word in wanted))
+    return tuple(name for name in names if not words or any(word in name for word in words))
 
 
 def build(case: str, *, precision: str = "own", size: str = "bench") -> Program:
-    """Build a case; `precision="float64"` gives the same numbers in float64, as the truth for errors."""
+    """The program of a case. `precision="float64"`: with the same numbers in float64, to measure errors against."""
     match case.split("/"):
         case "micro", name if name in micro.CASES:
             return build_micro(micro.CASES[name], precision)
@@ -96,7 +103,7 @@ def build_model(workload: models.Workload, mode: str) -> Program:
 
 
 def step(program: Program, function: Function) -> tuple[Tensor, ...]:
-    """Run once: the results, then the gradient of each leaf."""
+    """Runs `function` once. Returns its results, then the gradient of each leaf."""
     if not program.leaves:
         with torch.no_grad():
             results = function(*program.inputs)
@@ -106,7 +113,7 @@ def step(program: Program, function: Function) -> tuple[Tensor, ...]:
 
 
 def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...]:
-    """The results of one run and the buffers it left behind; the buffers are put back."""
+    """Copies of the results of one run and of the program's buffers after it. The buffers get their old values back."""
     before = tuple(x.clone() for x in program.state)
     try:
         results = tuple(x.clone() for x in step(program, function))
@@ -118,7 +125,7 @@ def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...
 
 
 def unknown_backend(name: str) -> str:
-    """Why torch.compile takes no backend of this name, or nothing."""
+    """A sentence that says that torch.compile has no backend called `name`; "" if it has one."""
     known = ("minductor", *torch._dynamo.list_backends(exclude_tags=()))
     if name in known:
         return ""
@@ -126,7 +133,10 @@ def unknown_backend(name: str) -> str:
 
 
 def no_place(path: Path | None) -> str:
-    """Why no file can be written there, or nothing; a measurement of minutes would be lost."""
+    """A sentence that says why no file can be written at `path`; "" if one can.
+
+    It is asked for before measuring, so that the results of minutes are not lost.
+    """
     if path is None or (path.parent.is_dir() and not path.is_dir()):
         return ""
     return f"{path} is a folder" if path.is_dir() else f"{path.parent} is no folder: make it first"

@@ -1,10 +1,10 @@
 """The bounds that minductor must meet, and whether a run meets them.
 
-Takes: `Results`. Gives: one `Claim` a bound, with a verdict. Refuses: nothing; what was not measured is left out, and
-what a backend could not run fails.
+Takes: `Results`. Gives: a `Claim` for each bound, with a verdict. Refuses: nothing. A case that was not measured has no
+claim; the claims about a case that minductor could not run fail.
 
-A bound on a ratio or a time is missed only if the whole 95% interval lies on the wrong side of it. All ratios are
-paired ratios of CPU time: other programs on the machine move the wall clock more than the CPU clock.
+A bound on a ratio or a time is missed only if the whole 95% interval is on the wrong side of it. All ratios are of CPU
+time and paired by round, since other programs on the machine disturb the wall clock more than the CPU clock.
 
 >>> judge("twice as fast", Bound(2.0, "at least"), Estimate(1.9, 1.7, 2.1)).verdict
 'pass (within noise)'
@@ -28,7 +28,7 @@ MICRO_VS_EAGER = 0.9
 MODEL_VS_PEER = 0.97
 COLD_SECONDS: Mapping[str, float] = {FLAGSHIP: 1.2, GPT_TRAINING: 12.0}
 WARM_VS_AOT_EAGER = 1.3
-WARM_WITH_IMPORTS = "warm+imports"  # measured for the reader; no claim rests on it
+WARM_WITH_IMPORTS = "warm+imports"  # shown in the tables; no claim uses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A bound, what was measured, and "pass", "pass (within noise)" or "FAIL"."""
+    """A bound, the measured value, and the verdict: "pass", "pass (within noise)" or "FAIL"."""
 
     text: str
     bound: Bound

@@ -1,13 +1,13 @@
 """`minductor bench --counts`: kernels, bytes moved and peak memory of TorchInductor and minductor. No clock is read.
 
 Takes: a command line. Gives: a table with a verdict for each case, JSON where asked; exit code 1 if a verdict fails.
-Refuses: unknown cases, with the near names.
+Refuses: unknown cases, and names similar ones.
 
-One rule for both. Bytes: for each launch of a generated kernel the distinct bytes of every buffer that it reads, and
-of every buffer that it writes (`counted_cost.py`). Calls of operators stand apart and join the verdict only where both
-compilers do not call the same. Peak: the most bytes that are allocated at once during one call (forward and backward
-if the case has one) beyond what was there before, from torch's own allocation events, after a first call that is not
-counted.
+Both compilers are counted in the same way. Bytes: for each launch of a generated kernel, the distinct bytes of every
+buffer that it reads, and of every buffer that it writes (`counted_cost.py`). Calls of operators are counted apart. They
+are part of the verdict only if the two compilers make different calls. Peak: the most bytes that are allocated at once
+during one call (forward, and backward if the case has one) beyond those allocated before it, from torch's allocation
+events. A first call is not counted.
 """
 
 import argparse
@@ -118,14 +118,17 @@ def measured_peak(call: Callable[[], object]) -> int:
 def count(
     backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> Counted:
-    """Compiles a function and runs it: `run` is given the compiled function and calls it."""
+    """The sums over all graphs of a function. `run` takes the compiled function and calls it."""
     return summed(*details(backend, function, run, target))
 
 
 def details(
     backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> tuple[list[Counts], int | None, str]:
-    """Each graph's facts, the peak, and why that is missing. A GPU target, which may be absent, has no peak."""
+    """The counts of each graph, the peak in bytes, and the error of the run or "".
+
+    The peak is None if the run fails, and for a GPU target, since its GPU need not be here.
+    """
     torch._dynamo.reset()
     with ExitStack() as stack:
         if backend == OURS:
@@ -138,7 +141,9 @@ def details(
         try:
             run(compiled)
             return found, None if target.is_gpu else measured_peak(lambda: run(compiled)), ""
-        except Exception as error:  # TorchInductor's operators may have met the numbers of kernels that did nothing
+        except (
+            Exception
+        ) as error:  # operators may fail on what TorchInductor's kernels, which compute nothing here, left
             return found, None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
@@ -151,7 +156,7 @@ def count_case(case: str, backend: str, size: str, target: Target = CPU) -> Coun
 
 
 def verdict(ours: Counted, theirs: Counted) -> str:
-    """Why ours is worse, or "pass"."""
+    """ "pass", or "FAIL: " with the error, or with what is worse under minductor than under TorchInductor."""
     if ours.failure:
         return f"FAIL: {ours.failure}"
     is_same = ours.extern_bytes == theirs.extern_bytes

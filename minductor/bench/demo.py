@@ -150,7 +150,7 @@ def generated_kernels(cache: Path) -> tuple[Kernel, ...]:
 
 
 def choose(kernels: tuple[Kernel, ...]) -> Kernel:
-    """A kernel worth reading: the shortest of the first well-known kind."""
+    """The kernel that is printed: of those named after the first word of SHOWN that occurs, the shortest one."""
     for word in SHOWN:
         named = [kernel for kernel in kernels if word in kernel.name]
         if named:
@@ -159,7 +159,7 @@ def choose(kernels: tuple[Kernel, ...]) -> Kernel:
 
 
 def compare(eager: Training, compiled: Training) -> list[tuple[str, float, float]]:
-    """What must agree: (text, largest relative difference, bound). A nan agrees with nothing."""
+    """Rows of (text, largest relative difference, bound) for the losses that must agree. With a NaN, it is infinite."""
     pairs = zip(eager.losses, compiled.losses, strict=True)
     differences = [abs(a - b) / abs(a) if isfinite(a) and isfinite(b) and a else inf for a, b in pairs]
     first = differences[:FIRST_STEPS]
@@ -185,7 +185,7 @@ def print_report(eager: Training, compiled: Training, backend: str) -> bool:
 
 
 def print_kernels(cache: Path, backend: str) -> bool:
-    """Print how many kernels there are and one of them; return whether there are as many as there must be."""
+    """Prints the number of kernels and the text of one. Returns False if minductor generated none."""
     kernels = generated_kernels(cache)
     if not kernels:
         is_expected = backend != "minductor"

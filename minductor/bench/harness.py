@@ -1,7 +1,7 @@
 """`minductor bench`: eager, TorchInductor and minductor side by side, in one run.
 
 Takes: a command line. Gives: tables on stdout, JSON and a PNG where asked; exit code 1 if a claim fails. Refuses:
-unknown cases and backends with the near names, and a plot without matplotlib, before anything is measured.
+unknown cases and backends, and a plot without matplotlib, before anything is measured. The errors name similar ones.
 
 Every measurement runs in a fresh process (`measure`); the caches of all backends live in a temporary folder that is
 empty at the start, and a cold first call gets one of its own.
@@ -41,7 +41,7 @@ class Settings:
 
 
 class MeasureError(Exception):
-    """A measuring process ended badly; the text is the tail of what it said."""
+    """A measuring process failed. The text is its exit code and the last line of its errors."""
 
 
 def parse(argv: list[str]) -> Settings:
@@ -81,7 +81,7 @@ def parse(argv: list[str]) -> Settings:
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on, without names or paths of this machine."""
+    """The facts about this machine that the figures depend on, without its name and paths."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -97,7 +97,7 @@ def machine() -> dict[str, str]:
 
 
 def measure(request: dict[str, Any], caches: Path) -> dict[str, Any]:
-    """Run one measurement in a fresh process whose compilers keep their caches below `caches`."""
+    """Runs one measurement in a fresh process whose compilers keep their caches below `caches`."""
     root = Path(__file__).resolve().parents[2]
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), environment.get("PYTHONPATH"))))
@@ -109,13 +109,16 @@ def measure(request: dict[str, Any], caches: Path) -> dict[str, Any]:
         command = [sys.executable, "-m", "minductor.bench.measure", str(source), str(target)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not target.exists():
-            said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise MeasureError(f"exit code {done.returncode}: {said[0]}"[:300])
+            last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            raise MeasureError(f"exit code {done.returncode}: {last[0]}"[:300])
         return json.loads(target.read_text(encoding="utf-8"))
 
 
 def measure_running(case: str, settings: Settings, caches: Path) -> bench_results.Running:
-    """One running case; if the process dies, each backend gets one of its own, to find which one did it."""
+    """The running times of a case.
+
+    If the measuring process fails, each backend is tried in a process of its own. Those that fail there are left out.
+    """
     request = {"do": "running", "case": case, "rounds": settings.rounds, "size": settings.size}
     try:
         return bench_results.running_of(measure({**request, "backends": list(settings.backends)}, caches))

@@ -30,7 +30,10 @@ SETTLE_SECONDS = 0.008
 
 
 def compile_with(backend: str, function: cases.Function) -> cases.Function:
-    """Compile with one backend; ours needs no installed entry point, so that a checkout can be measured."""
+    """`function` compiled by a backend.
+
+    torch.compile is given minductor's object and not its name, so that a checkout that is not installed works.
+    """
     match backend:
         case "eager":
             return function
@@ -46,7 +49,9 @@ def short_text(error: Exception) -> str:
 
 
 def error_in_ulp(got: Tensor, truth: Tensor) -> float:
-    """The largest error of a result, in units of its eps at the largest element of the truth; integers count misses.
+    """The largest error of a result, in eps of its dtype times the truth's largest element.
+
+    For integers: the number of elements that differ.
 
     >>> error_in_ulp(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0], dtype=torch.float64))
     0.0
@@ -69,7 +74,10 @@ def error_in_ulp(got: Tensor, truth: Tensor) -> float:
 
 
 def worst(got: Iterable[Tensor], eager: Iterable[Tensor], truth: Iterable[Tensor]) -> dict[str, float]:
-    """The result that uses most of its bound, max(2x eager's error, 4 ULP); integers must be as good as eager's."""
+    """The error of the result whose error is the largest share of its bound.
+
+    The bound is twice eager's error, or 4 ULP if that is more; for integers, it is eager's error.
+    """
     found: list[dict[str, float]] = []
     for index, (ours, theirs, exact) in enumerate(zip(got, eager, truth, strict=True)):
         error, reference = error_in_ulp(ours, exact), error_in_ulp(theirs, exact)
@@ -88,7 +96,7 @@ def sample(program: cases.Program, function: cases.Function, repeats: int) -> tu
 
 
 def running(case: str, backends: list[str], rounds: int, size: str) -> dict[str, Any]:
-    """All backends in this process, in an order drawn anew for each round."""
+    """Measures all backends in this process. Each round runs them in a new random order."""
     program = cases.build(case, size=size)
     exact = cases.build(case, size=size, precision="float64")
     truth = cases.results_and_state(exact, exact.function)
@@ -155,11 +163,11 @@ def cpu_seconds() -> float:
 
 
 def preload(names: list[str]) -> None:
-    """Import what the first call of an earlier process imported; what was generated then cannot be, and is not."""
+    """Imports the modules that an earlier process imported in its first call, except those that were generated."""
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception:  # a module may check for hardware when imported; its own first call met that as well
+        except Exception:  # generated, or it needs hardware that is not here
             continue
 
 

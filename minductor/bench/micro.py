@@ -1,10 +1,10 @@
 """The micro cases of the benchmark: small functions that a compiler ought to fuse, one table row each.
 
-Takes: nothing but seeds. Gives: `CASES`, a mapping of name to `Micro(fn, inputs, backward)`. Refuses: removal without
-a reason: a name that leaves `CASES` goes to `REMOVED`, with why; a test compares both with the recorded list.
+Takes: nothing. Gives: `CASES`, a mapping of name to `Micro(fn, inputs, backward)`. Refuses: nothing. A case that is no
+longer measured moves from `CASES` to `REMOVED`, with the reason; a test compares both with the recorded list.
 
-Sizes are such that the arithmetic, not the call, is what is timed. Every row holds only operations whose result does
-not depend on the precision they are run in, since the same function is run in float64 as the truth.
+Sizes are so large that the arithmetic takes most of the time, and not the call. Each function also runs in float64, to
+measure errors, so it has only operations that compute the same in any precision.
 
 >>> case = CASES["sum_inner"]
 >>> tuple(case.fn(*case.inputs()).shape)
@@ -226,5 +226,5 @@ CASES: Mapping[str, Micro] = {
     "outer_broadcast": Micro(outer_broadcast, randn((2048, 1), (1024,), (2048, 1024))),
 }
 
-# A name that was measured once and is no longer, with the reason: the report prints this table.
+# The cases that are no longer measured, with the reason. The report prints them.
 REMOVED: Mapping[str, str] = {}

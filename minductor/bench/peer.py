@@ -47,7 +47,7 @@ def recording(target: Target | None = None) -> Iterator[list[Counts]]:
 
     def no_kernel(self: Any, argtypes: list[str], source_code: str) -> Callable[..., None]:
         written = [number for number, kind in enumerate(argtypes) if "*" in kind and not kind.startswith("const")]
-        return lambda *arguments: zero_places([arguments[number] for number in written])
+        return lambda *arguments: zero_integers([arguments[number] for number in written])
 
     with ExitStack() as stack:
         stack.enter_context(config.patch(force_disable_caches=True, compile_threads=1))
@@ -88,7 +88,7 @@ class _Idle:
         del args, kwargs
 
 
-def zero_places(tensors: list[Any]) -> None:
+def zero_integers(tensors: list[Any]) -> None:
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point():
             tensor.zero_()

@@ -14,14 +14,14 @@ from minductor.bench.claims import EAGER
 
 
 def missing() -> str | None:
-    """What to tell the user if there is nothing to draw with."""
+    """A sentence that says what a plot needs and this machine lacks; None if nothing is missing."""
     if importlib.util.find_spec("matplotlib") is None:
         return "--plot needs matplotlib: pip install 'minductor[test]'"
     return None
 
 
 def bars(axes: Any, cases: list[Running], backends: tuple[str, ...]) -> None:
-    """One group of bars a case, one bar a backend, with its interval as a line."""
+    """Draws a group of bars for each case: a bar for each backend, with its interval as a line."""
     height = 0.8 / max(1, len(backends))
     for place, backend in enumerate(backends):
         found = [(row, faster(EAGER, backend, case.samples, "cpu")) for row, case in enumerate(cases)]

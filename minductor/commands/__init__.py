@@ -1,6 +1,9 @@
-"""The commands `cache`, `doctor` and `unpack` of `python -m minductor`. `minductor/__main__.py` lists all commands.
+"""Commands of `python -m minductor` that concern this machine and its files.
 
-- `cache_command.py`: `minductor cache`: shows, empties or takes over a cache folder.
-- `doctor.py`: `minductor doctor`: what this machine has, what it misses, and what to do about it.
-- `unpack.py`: `minductor unpack`: the parts of an exported package as files.
+`minductor/__main__.py` lists all commands. The input of each `main` is the arguments of its command. The output is
+lines on stdout and an exit code.
+
+- `cache_command.py`: `cache` shows and empties the cache of compiled graphs.
+- `doctor.py`: `doctor` checks whether kernels can be compiled on this machine.
+- `unpack.py`: `unpack` writes the files of an exported package into a folder.
 """

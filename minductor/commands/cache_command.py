@@ -1,7 +1,7 @@
-"""`minductor cache`: how large the cache on disk is, what is in it, how to empty it, and how to take an old one over.
+"""`minductor cache`: shows the size and the entries of the cache on disk, empties it, or takes over an old one.
 
 Takes the command's arguments. Gives lines on stdout and an exit code. Refuses a folder that is no cache of minductor,
-or that the store does not trust. Only `clear` and `adopt` change anything.
+and a folder that other users can write to. Only `clear` and `adopt` change anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
         nargs="?",
         default="size",
         help="size: entries and bytes (the default); list: each entry, the longest unused first; clear: remove all, "
-        "beside processes that compile too; adopt: use the cache of an older minductor, whose folder has no marker",
+        "also while other processes compile; adopt: use the cache of an older minductor, whose folder has no marker",
     )
     parser.add_argument("--dir", type=Path, metavar="PATH", help="another cache folder")
     given = parser.parse_args(argv)
@@ -80,17 +80,17 @@ def _is_unused(root: Path) -> bool:
 
 
 def _summary(store: Store) -> str:
-    """One line about a store, with what is damaged or there for a while only."""
+    """One line about a store: its entries, its damaged entries, its bytes, and its locks and temporary folders."""
     whole = store.entries()
     damaged, (count, size) = store.count() - len(whole), store.temporary_size()
-    more = f" and {damaged} damaged" if damaged else ""
-    passing = f"; {count} locks and temporary folders among them ({readable(size)})" if count else ""
+    others = f" and {damaged} damaged" if damaged else ""
+    temporary = f"; {count} locks and temporary folders among them ({readable(size)})" if count else ""
     limit = readable(store.limit_bytes)
-    return f"{_count(len(whole))}{more}, {readable(store.size())} of at most {limit}, in {store.root}{passing}"
+    return f"{_count(len(whole))}{others}, {readable(store.size())} of at most {limit}, in {store.root}{temporary}"
 
 
 def _what(entry: Entry) -> str:
-    """The kernels of an entry, from its report; an entry that is no graph has none."""
+    """The role and the kernels of an entry's graph, from its report. An entry that holds no graph has no report."""
     import json
 
     if "report.json" not in entry.contents:
@@ -104,7 +104,7 @@ def _count(entries: int) -> str:
 
 
 def readable(size: float) -> str:
-    """Bytes for people.
+    """A number of bytes as text, in the largest unit of which there is at least one.
 
     >>> readable(0), readable(1536), readable(2 * 1024**3)
     ('0 B', '1.5 KiB', '2.0 GiB')

@@ -1,7 +1,7 @@
-"""`minductor doctor`: what this machine has, what it misses, and what to do about it.
+"""`minductor doctor`: checks whether kernels can be compiled on this machine, and says what is missing.
 
-Takes the environment. Gives one line for each thing it looks at, and an exit code. Refuses to change anything: what it
-compiles lies in a temporary folder.
+Takes the environment. Gives a line for each check, and an exit code. Refuses nothing and changes nothing: what it
+compiles is in a temporary folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minductor.core.errors import CompilerBroken, CompilerNotFound, MinductorErr
 
 Verdict = Literal["ok", "missing", "broken"]
 
-# Gives the number of threads that an OpenMP region really has.
+# The function returns the number of threads that run an OpenMP region.
 OPENMP = """int minductor_threads() {
     int n = 0;
     #pragma omp parallel num_threads(2) reduction(+ : n)
@@ -34,7 +34,7 @@ OPENMP = """int minductor_threads() {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. `is_needed`: without it nothing can be compiled for the CPU."""
+    """The result of one check. `is_needed`: nothing can be compiled for the CPU unless the verdict is "ok"."""
 
     name: str
     verdict: Verdict
@@ -48,7 +48,7 @@ class Finding:
 
 
 def findings(environ: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Everything, in the order in which one thing needs another."""
+    """The results of all checks. A check comes after those that it depends on."""
     checks = (_python, _torch, _settings, _compiler, _openmp, _vectors, _cache, _triton)
     return tuple(check(environ) for check in checks)
 
@@ -70,7 +70,7 @@ def _torch(environ: Mapping[str, str]) -> Finding:
 
 
 def _settings(environ: Mapping[str, str]) -> Finding:
-    """The variables of the environment that set options: each compile refuses a value that none can have."""
+    """Checks the environment variables that set options: a compile refuses a value that the option does not accept."""
     from minductor.options import ENVIRONMENT, Options
     from minductor.tracing.trace import Trace
 
@@ -100,7 +100,7 @@ def _compiler(environ: Mapping[str, str]) -> Finding:
 
 
 def _openmp(environ: Mapping[str, str]) -> Finding:
-    """Compiles and runs two threads; kernels are built in the same way."""
+    """Compiles a function with OpenMP, as kernels are compiled, and runs it on two threads."""
     from minductor.runtime.build.probe import probe
     from minductor.runtime.build.toolchain import EXPORT, Toolchain, Unit
 
@@ -145,8 +145,8 @@ def _cache(environ: Mapping[str, str]) -> Finding:
             return Finding("cache", "broken", f"{error.where or error.what}: {error.why}", error.hint)
     for warning in caught:
         if isinstance(warning.message, MinductorError):
-            said = warning.message
-            return Finding("cache", "broken", f"{said.what}: {said.why}", said.hint, is_needed=False)
+            problem = warning.message
+            return Finding("cache", "broken", f"{problem.what}: {problem.why}", problem.hint, is_needed=False)
     root = Store.place(None, environ)
     if not store.root.is_relative_to(root):
         advice = "set MINDUCTOR_CACHE_DIR to a folder that you can write, to keep what is compiled"

@@ -1,7 +1,7 @@
-"""`minductor unpack`: the parts of an exported package as files, with the header for a host in C.
+"""`minductor unpack`: writes the entries of an exported package as files, with the header for a host in C.
 
-Takes the command's arguments. Gives a folder and an exit code. Refuses what `minductor.load` refuses of a file, and to
-write over files.
+Takes the command's arguments. Gives a folder and an exit code. Refuses files that `minductor.load` refuses, and a
+folder that exists.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def unpack(package: Path, folder: Path) -> str:
-    """Writes the files; gives the name of the library for a host in C, if there is one."""
+    """Writes the files into `folder`. Returns the name of the library for a host in C; "" if the package has none."""
     from minductor.runtime.launch.launch_cpp_wrapper import INCLUDE
     from minductor.runtime.package.archive import open_archive
     from minductor.runtime.package.package import read_manifest

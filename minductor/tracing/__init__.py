@@ -1,7 +1,8 @@
-"""What each stage did, shown where the user asked. The option `trace` says where.
+"""Shows what each stage of a compile did, where the option `trace` and torch's logs ask for it.
 
-- `trace.py`: `Trace`, which hands a record of each stage to its sinks: lines, a folder, an HTML page, torch's logs.
-- `runnable_folder.py`: under `trace="dir:PATH"`, files from which a graph runs by itself.
+The input is a record for each stage: its graph, its seconds, its counts, its notes, and the text of its value. The
+output is lines on stderr, files in a folder, an HTML page, or records of torch's logs.
 
-The driver makes the records (`Compiler.run_stage` one for each stage). A stage never logs by itself.
+- `trace.py`: `Trace`, made from the text of the option, and the places that it writes to.
+- `runnable_folder.py`: the files under `trace="dir:PATH"` from which a compiled graph can be run.
 """

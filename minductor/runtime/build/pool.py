@@ -32,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PR_SET_PDEATHSIG = 1
-# A job sees no GPU, and a compiler that compiles: with the interpreter switched on Triton would not.
+# Jobs see no GPU. Without the third variable, which is removed, Triton compiles kernels and does not interpret them.
 BLIND: Mapping[str, str | None] = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_INTERPRET": None}
 
 

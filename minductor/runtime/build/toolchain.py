@@ -171,7 +171,7 @@ class _Job(NamedTuple):
     environ: Mapping[str, str]
     keep: Path | None
     blame: Blame
-    trial: Sequence[str]  # compiles nothing: what it says is said of the machine, and of no kernel
+    trial: Sequence[str]  # compiles an empty file: if it fails, the compiler is broken, and not a kernel
     timeout_s: float
     end: float  # by time.monotonic
 

@@ -120,14 +120,14 @@ def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, i
     if launch.stages is not None:
         options["num_stages"] = launch.stages
     if "tl.device_assert(" in compiled_text(text, launch):
-        # without debug it is dropped; integers wrap around as in eager, whatever debug says
+        # without debug, Triton drops assertions; integers wrap around as in eager, with or without it
         options.update(debug=True, sanitize_overflow=False)
     made: Any = triton.compile(source, target=target, options=options)
     assembly, binary = ("ptx", "cubin") if kind == "cuda" else ("amdgcn", "hsaco")
     registers, spills = _cubin_facts(made.asm[binary]) if kind == "cuda" else _amd_facts(made.asm[assembly])
     if kind == "cuda" and spills:
         spills = max(0, spills - declared_stack(made.asm[assembly]))
-    told = made.metadata
+    metadata = made.metadata
     return KernelFacts(
         launch.name,
         dict(launch.blocks),
@@ -136,10 +136,10 @@ def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, i
         made.asm[binary],
         registers,
         spills,
-        told.shared,
-        told.name,
-        told.num_warps * WARP[kind],
-        getattr(told, "global_scratch_size", 0),
+        metadata.shared,
+        metadata.name,
+        metadata.num_warps * WARP[kind],
+        getattr(metadata, "global_scratch_size", 0),
         is_aligned,
     )
 
@@ -163,8 +163,9 @@ def _cubin_facts(cubin: bytes) -> tuple[int | None, int | None]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        told = subprocess.run([str(tool), "-res-usage", file.name], capture_output=True, text=True, check=False).stdout
-    registers, stack = re.search(r"REG:(\d+)", told), re.search(r"STACK:(\d+)", told)
+        command = [str(tool), "-res-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    registers, stack = re.search(r"REG:(\d+)", usage), re.search(r"STACK:(\d+)", usage)
     return int(registers[1]) if registers else None, int(stack[1]) if stack else None
 
 

@@ -113,8 +113,8 @@ def fail(errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], 
     """
     number, value, size = status if isinstance(status, tuple) else (status, 0, "unknown")
     kind, message = errors[number - 1]
-    said = message.format(value=f" {value}" if value else "", size=size)
-    raise getattr(builtins, kind)(located(said, places[number - 1] if number <= len(places) else ""))
+    text = message.format(value=f" {value}" if value else "", size=size)
+    raise getattr(builtins, kind)(located(text, places[number - 1] if number <= len(places) else ""))
 
 
 def require(message: str, places: Sequence[str] = ("",)) -> NoReturn:

@@ -158,13 +158,13 @@ def _row(sizes: Sequence[Expr]) -> Callable[[Mapping[str, int]], Sizes]:
 
 def _number(row: SymbolRange, value: Any, name: str) -> int:
     """A number of the call, as an argument determines it."""
-    told: int = value.shape[row.dim] if row.dim is not None else _whole(value, name)
-    found, rest = divmod(told - row.shift, row.scale)
+    given: int = value.shape[row.dim] if row.dim is not None else _whole(value, name)
+    found, rest = divmod(given - row.shift, row.scale)
     if rest or (row.low is not None and found < row.low) or (row.high is not None and found > row.high):
         low, high = ("any" if end is None else row.scale * end + row.shift for end in (row.low, row.high))
         where = "it" if row.dim is None else f"its size in dimension {row.dim}"
         steps = f" in steps of {row.scale}" if row.scale != 1 else ""
-        raise WrongInput(name, f"{where} is {told}, and {low} to {high}{steps} was exported")
+        raise WrongInput(name, f"{where} is {given}, and {low} to {high}{steps} was exported")
     return found
 
 

@@ -73,8 +73,8 @@ def _write_note(note: Path) -> None:
 def _describe_holder(note: Path) -> str:
     """A description of the process that holds the lock."""
     try:
-        told = json.loads(read_file(note))
-        name, pid, command = str(told["name"]), int(told["pid"]), str(told["command"])
+        holder = json.loads(read_file(note))
+        name, pid, command = str(holder["name"]), int(holder["pid"]), str(holder["command"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"
     if has_ended(name) is None:

@@ -131,7 +131,7 @@ class Store:
         self._below = below
         self._is_swept = reads_only
         self._distrusted: set[Path] = set()  # damaged entries that could not be removed
-        self._not_kept: StoreUnwritable | None = None  # said at the first write
+        self._not_kept: StoreUnwritable | None = None  # the warning of the first write
         if reads_only:
             self.root = _found(root)
         else:
@@ -169,9 +169,9 @@ class Store:
     @classmethod
     def instead_of(cls, root: Path, error: OSError) -> Store:
         """A private store in place of one that cannot be written, with a warning. It reads the entries of that one."""
-        said = StoreUnwritable(str(root), str(error))
-        warn(said)
-        store = cls._reading(cache_folder.find(root), said)
+        warning = StoreUnwritable(str(root), str(error))
+        warn(warning)
+        store = cls._reading(cache_folder.find(root), warning)
         store._not_kept = None
         return store
 
@@ -370,9 +370,9 @@ class Store:
         """What the first write of a process does: it warns if nothing is kept, or removes old sources of failed
         compiles.
         """
-        said, self._not_kept = self._not_kept, None
-        if said is not None:
-            warn(said)
+        warning, self._not_kept = self._not_kept, None
+        if warning is not None:
+            warn(warning)
         if not cache_folder.is_store(self.root):  # somebody removed the whole folder
             self._prepare()
         if not self._is_swept:
