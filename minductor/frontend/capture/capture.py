@@ -172,9 +172,7 @@ class _Reader:
 
     def _attribute(self, node: fx.Node) -> None:
         """A tensor is a constant; anything else is an external, and a graph that we can read is a region too."""
-        value: Any = self.gm
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        value: Any = operator.attrgetter(str(node.target))(self.gm)
         if isinstance(value, torch.Tensor):
             meta = self._tensor(value, node)
             self.constants.append(LiftedConstant(self.prefix + node.name, meta))

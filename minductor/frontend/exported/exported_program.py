@@ -31,6 +31,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -191,7 +192,7 @@ class _Reader:
             if node.op != "placeholder":
                 self.new[node] = self.graph.node_copy(node, self.new.__getitem__)
             if node.op == "get_attr":
-                self.held[node.target] = _attribute(self.program.graph_module, node.target)
+                self.held[node.target] = attrgetter(node.target)(self.program.graph_module)
         for node, spec in inputs:
             value = changes.get(node.name if spec.kind is InputKind.USER_INPUT else spec.target)
             if value is not None and value is not node:
@@ -252,9 +253,3 @@ def _parameter_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     if len(names) < positional.num_children:
         names = [f"arg{n}" for n in range(positional.num_children)]
     return (*names[: positional.num_children], *by_name.context)
-
-
-def _attribute(module: Any, path: Any) -> Any:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module

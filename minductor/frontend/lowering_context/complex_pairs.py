@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from minductor.core.dtypes import complex_parts
 from minductor.frontend.capture.size_formulas import is_zero
-from minductor.frontend.lowering_context.kernel_builder import KernelBuilder
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import ComplexPair, Value
 from minductor.ir.program.nodes import Token, View
@@ -57,16 +56,11 @@ def materialize(ctx: Lowering, value: Value) -> Value:
         case ComplexPair(re):
             return _interleaved(ctx, value, replace(re, dtype=value.dtype))
         case View(dtype=dtype) if (dtype.kind == "complex") != is_complex_memory(ctx, value):
-            return _interleaved(ctx, value, value) if dtype.kind == "complex" else _copied_part(ctx, value)
+            return _interleaved(ctx, value, value) if dtype.kind == "complex" else ctx.copy_of(value)
         case tuple():
             return tuple([materialize(ctx, item) for item in value])
         case _:
             return value
-
-
-def _copied_part(ctx: Lowering, part: View) -> View:
-    loop = KernelBuilder(part.size)
-    return ctx.store(loop, ctx.buffer(part.dtype, part.size), loop.coords, loop.load(part))
 
 
 def _interleaved(ctx: Lowering, value: View | ComplexPair, like: View) -> View:
@@ -77,9 +71,8 @@ def _interleaved(ctx: Lowering, value: View | ComplexPair, like: View) -> View:
     out, given = ctx.buffer(like.dtype, like.size, like.stride), real_and_imaginary(ctx, value)
     if any(is_zero(n) for n in like.size):
         return ctx.uninitialised(out)
-    loop = KernelBuilder(out.size)
-    ctx.store(loop, deinterleaved(out).re, loop.coords, loop.load(given.re))
-    out, loop = ctx.next_version(out), KernelBuilder(out.size)
-    ctx.store(loop, deinterleaved(out).im, loop.coords, loop.load(given.im))
+    ctx.fill(deinterleaved(out).re, lambda loop: loop.load(given.re))
+    out = ctx.next_version(out)
+    ctx.fill(deinterleaved(out).im, lambda loop: loop.load(given.im))
     ctx.state.complex_copies[value] = out
     return out

@@ -260,8 +260,16 @@ class Lowering:
         out = self.result(meta)
         if is_zero_sized(out):
             return self.uninitialised(out)
+        return self.fill(out, fn)
+
+    def fill(self, out: View, fn: Callable[[KernelBuilder], KernelValue]) -> View:
+        """A kernel over the elements of `out`, which it writes; `fn` gives the value at `loop.coords`."""
         loop = KernelBuilder(out.size)
         return self.store(loop, out, loop.coords, fn(loop))
+
+    def copy_of(self, x: View) -> View:
+        """A kernel that copies x to a new row-major buffer."""
+        return self.fill(self.buffer(x.dtype, x.size), lambda loop: loop.load(x))
 
     def pointwise(
         self,

@@ -28,9 +28,8 @@ class LoweringState:
     starts: dict[str, Size] = field(default_factory=dict[str, Size])  # storage -> traced offset of its first element
     uninitialised: set[str] = field(default_factory=set[str])  # storages that were allocated and not written
     conjugates: set[str] = field(default_factory=set[str])  # storages that may hold the conjugates of their elements
-    complex_copies: dict[View | ComplexPair, View] = field(
-        default_factory=dict[View | ComplexPair, View]
-    )  # interleaved copies
+    complex_copies: dict[View | ComplexPair, View] = field(default_factory=dict[View | ComplexPair, View])
+    """A complex tensor -> the interleaved copy of it."""
     in_flight: dict[str, tuple[View, ...]] = field(default_factory=dict[str, tuple[View, ...]])
     """A running collective's result -> the tensors that the collective still reads."""
     regions: dict[str, Program] = field(default_factory=dict[str, Program])

@@ -340,11 +340,9 @@ def _roll_strides(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = 
 
 def _ldexp_strides(x: Layout, exponent: Layout, size: Row) -> Row | None:
     """Scaled by powers of two that are integers: in memory like that of x, unless it has to be resized."""
-    return (
-        x.copy_strides()
-        if len(x.size) == len(size) and all(map(_is_same, x.size, size))
-        else broadcast_result_strides([x, exponent], size)
-    )
+    if len(x.size) == len(size) and all(map(_is_same, x.size, size)):
+        return x.copy_strides()
+    return broadcast_result_strides([x, exponent], size)
 
 
 def _index_operands(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch._guards import TracingContext
+from torch.fx.experimental import proxy_tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 def _forward_metadata() -> Any:
@@ -75,20 +78,13 @@ def outputs_without_aliases() -> frozenset[int] | None:
 
 def with_traced_strides(result: Any, stride: Sequence[Any]) -> Any:
     """The result of a traced call, with other strides in the trace."""
-    from torch.fx.experimental.proxy_tensor import (
-        disable_proxy_modes_tracing,
-        get_proxy_mode,
-        get_proxy_slot,
-        track_tensor_tree,
-    )
-
-    mode = get_proxy_mode()
+    mode = proxy_tensor.get_proxy_mode()
     if mode is None:
         return result
-    with disable_proxy_modes_tracing():
+    with proxy_tensor.disable_proxy_modes_tracing():
         noted = result.as_strided(result.shape, stride)
-    proxy = get_proxy_slot(result, mode.tracer).proxy
-    return track_tensor_tree(noted, proxy, constant=None, tracer=mode.tracer)
+    proxy = proxy_tensor.get_proxy_slot(result, mode.tracer).proxy
+    return proxy_tensor.track_tensor_tree(noted, proxy, constant=None, tracer=mode.tracer)
 
 
 def is_synthetic_base(placeholder: Any) -> bool:
@@ -105,31 +101,22 @@ def written_inputs() -> list[bool]:
 
 def is_seeded(overload: Any) -> bool:
     """Whether an operator draws from the global generator."""
-    import torch
-
     return torch.Tag.nondeterministic_seeded in overload.tags
 
 
 def is_capturable(overload: Any) -> bool:
     """Whether a CUDA graph may capture an operator: it has no tag that forbids it."""
-    import torch
-
     return torch.Tag.cudagraph_unsafe not in overload.tags
 
 
 def only_writes(overload: Any) -> bool:
     """Whether an operator is tagged as one that only writes given results; torch 2.11 and 2.12 have no such tag."""
-    import torch
-
     return getattr(torch.Tag, "out", None) in overload.tags
 
 
 @lru_cache(1)
 def ignores_nan_bound() -> bool:
     """Whether eager's clamp leaves elements alone where its only bound is the number NaN, as 2.11 does."""
-    import torch
-    from torch.utils._python_dispatch import _disable_current_modes
-
     with _disable_current_modes():
         return not torch.zeros((), device="cpu").clamp(max=float("nan")).isnan().item()
 
@@ -137,9 +124,6 @@ def ignores_nan_bound() -> bool:
 @lru_cache(1)
 def saturates_fp8() -> bool:
     """Whether eager makes the largest float8_e4m3fn of what is too large for it, and no NaN, as 2.13 does."""
-    import torch
-    from torch.utils._python_dispatch import _disable_current_modes
-
     with _disable_current_modes():
         return not torch.full((), 1e4, device="cpu").to(torch.float8_e4m3fn).float().isnan().item()
 

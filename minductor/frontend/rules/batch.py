@@ -98,9 +98,8 @@ def batch_norm(
     rstd = reciprocal_std(ctx, squares, size, eps)
     result = normalized(ctx, x, mean, rstd, weight, bias, y)
     saved = [to_layout(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
-    new_running: list[Value] = [
-        ctx.uninitialised(ctx.result(m)) for m in updated[:-2] if m is not None
-    ]  # the reserve, which only cuDNN uses
+    # the reserve, which only cuDNN uses
+    new_running: list[Value] = [ctx.uninitialised(ctx.result(m)) for m in updated[:-2] if m is not None]
     pairs = zip((running_mean, running_var), (mean, squares), updated[-2:], strict=False)
     for old, new, meta in pairs:
         if old is None or meta is None:

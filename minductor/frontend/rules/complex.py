@@ -171,11 +171,9 @@ def window(rule: Rule) -> Rule:
         if isinstance(x, View) or ctx.undefined_symbols(ctx.node.meta):
             return rule(ctx, materialize(ctx, x) if isinstance(x, ComplexPair) else x, *args, **kwargs)
         found: tuple[Any, Any] = (rule(ctx, x.re, *args, **kwargs), rule(ctx, x.im, *args, **kwargs))
-        return (
-            tuple([ComplexPair(*both) for both in zip(*found, strict=True)])
-            if isinstance(found[0], tuple)
-            else ComplexPair(*found)
-        )
+        if isinstance(found[0], tuple):
+            return tuple([ComplexPair(*both) for both in zip(*found, strict=True)])
+        return ComplexPair(*found)
 
     return complex_rule
 
@@ -344,8 +342,7 @@ def norm(ctx: Lowering, x: Complex, *args: Value, **kwargs: Value) -> Value:
     size = ctx.buffer(given.re.dtype, given.re.size)
     if is_zero_sized(size):
         return NotImplemented
-    loop = KernelBuilder(size.size)
-    ctx.store(loop, size, loop.coords, loop.load(given.re).op("hypot", loop.load(given.im)))
+    ctx.fill(size, lambda loop: loop.load(given.re).op("hypot", loop.load(given.im)))
     return REAL["aten.linalg_vector_norm.default"](ctx, size, *args, **kwargs)
 
 

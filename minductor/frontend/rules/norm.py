@@ -48,10 +48,12 @@ def layer_norm(
 
 def reciprocal_std(ctx: Lowering, squares: View, size: Expr, eps: float) -> View:
     """rstd = 1 / sqrt(squares / size + eps), in a kernel of its own; `squares` is the sum of squared distances."""
-    out = ctx.buffer(squares.dtype, squares.size)
-    loop = KernelBuilder(out.size)
-    total = loop.load(squares)
-    return ctx.store(loop, out, loop.coords, (total / total.size(size) + eps).op("rsqrt"))
+
+    def rstd(loop: KernelBuilder) -> KernelValue:
+        total = loop.load(squares)
+        return (total / total.size(size) + eps).op("rsqrt")
+
+    return ctx.fill(ctx.buffer(squares.dtype, squares.size), rstd)
 
 
 def apply_affine(y: KernelValue, affine: Sequence[KernelValue], weight: View | None, bias: View | None) -> KernelValue:

@@ -321,12 +321,9 @@ def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = Non
     if isinstance(source, View) and source.ref.storage == x.ref.storage:
         if source == x:
             return x
-        snapshot = ctx.buffer(x.dtype, x.size)
-        loop = KernelBuilder(x.size)
-        source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
-    loop = KernelBuilder(x.size)
-    value = overflow_as_eager(loop.load(source, None, x.dtype), x.dtype)
-    return ctx.store(loop, ctx.next_version(x), loop.coords, value)
+        overlapping = source
+        source = ctx.fill(ctx.buffer(x.dtype, x.size), lambda loop: loop.load(overlapping))
+    return ctx.fill(ctx.next_version(x), lambda loop: overflow_as_eager(loop.load(source, None, x.dtype), x.dtype))
 
 
 def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | None = None) -> Value:

@@ -280,8 +280,7 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
 
     def each(fn: Callable[[KernelValue, KernelValue, KernelValue], KernelValue]) -> View:
         out = ctx.buffer(compute, rounded.size)
-        loop = KernelBuilder(out.size)
-        return ctx.store(loop, out, loop.coords, fn(*(loop.load(v) for v in (rounded, squares, rest))))
+        return ctx.fill(out, lambda loop: fn(*(loop.load(v) for v in (rounded, squares, rest))))
 
     def corrected(s: KernelValue, r: KernelValue) -> KernelValue:
         return (s - r / r.size(size) * r).op("maximum", 0.0)
@@ -311,8 +310,7 @@ def _mean_from_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr)
 
     total = keepdim_sum(ctx, x.size, reduced, F64, term, lambda s: s / s.size(size))
     out = ctx.buffer(F64, total.size)
-    loop = KernelBuilder(out.size)
-    return ctx.store(loop, out, loop.coords, (loop.load(total) + first(loop, loop.coords)) * (1 / SCALE))
+    return ctx.fill(out, lambda loop: (loop.load(total) + first(loop, loop.coords)) * (1 / SCALE))
 
 
 def _first(found: KernelValue) -> KernelValue:

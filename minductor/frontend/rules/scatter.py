@@ -67,17 +67,13 @@ class Destination(NamedTuple):
 
     def as_float32(self) -> View:
         """A float32 copy of x in a new buffer."""
-        out = self.ctx.buffer(F32, self.x.size)
-        loop = KernelBuilder(out.size)
-        return self.ctx.store(loop, out, loop.coords, loop.load(self.x))
+        return self.ctx.fill(self.ctx.buffer(F32, self.x.size), lambda loop: loop.load(self.x))
 
     def finish(self, values: View, fn: Callable[[KernelBuilder, KernelValue], KernelValue]) -> View:
         """The result: a pointwise kernel of `fn(loop, element of values)`, which writes x or a new tensor."""
         if not self.is_in_place:
             return self.ctx.map(lambda loop: fn(loop, loop.load(values)))
-        loop = KernelBuilder(self.x.size)
-        value = fn(loop, loop.load(values))
-        return self.ctx.store(loop, self.ctx.next_version(self.x), loop.coords, value)
+        return self.ctx.fill(self.ctx.next_version(self.x), lambda loop: fn(loop, loop.load(values)))
 
     def snapshot(self, given: Value) -> Value:
         """An operand, or a copy of it if it shares memory with x and x is written in place. Lists item by item."""
@@ -85,8 +81,7 @@ class Destination(NamedTuple):
             case tuple():
                 return tuple(self.snapshot(v) for v in given)
             case View() if self.is_in_place and given.ref.storage == self.x.ref.storage:
-                loop = KernelBuilder(given.size)
-                return self.ctx.store(loop, self.ctx.buffer(given.dtype, given.size), loop.coords, loop.load(given))
+                return self.ctx.copy_of(given)
             case _:
                 return given
 
@@ -178,9 +173,8 @@ def _free_axes(extents: Sequence[Expr], where: Where) -> frozenset[Expr]:
 
 def accumulate_in_zeros(ctx: Lowering, extents: Sequence[Expr], where: Where, what: What) -> View:
     """The current node's result: zeros to which `what` is added at `where`. For gradients of gathers."""
-    return accumulate_into(
-        Destination(ctx, ctx.pointwise(lambda zero: zero, 0), is_in_place=False), extents, where, what, "add"
-    )
+    zeros = Destination(ctx, ctx.pointwise(lambda zero: zero, 0), is_in_place=False)
+    return accumulate_into(zeros, extents, where, what, "add")
 
 
 def rounds_each_step(dtype: DType, extents: Sequence[Expr], where: Where, kind: str) -> bool:
@@ -398,20 +392,14 @@ def reduce_into(
 
 def count_writes(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr], where: Where, start: int) -> View:
     """A tensor of that size that counts the values written to each element, from `start` on."""
-    out = ctx.buffer(I64, size)
-    loop = KernelBuilder(size)
-    out = ctx.store(loop, out, loop.coords, loop.load(start, None, I64))
+    out = ctx.fill(ctx.buffer(I64, size), lambda loop: loop.load(start, None, I64))
     return write(ctx, out, extents, where, lambda loop: loop.load(1, None, I64), "add")
 
 
 def _quotient(value: KernelValue, number: KernelValue) -> KernelValue:
     """value / max(number, 1); integers round down, as in eager."""
     number = number.op("maximum", 1)
-    return (
-        value / number.cast(value.dtype)
-        if value.dtype.kind == "float"
-        else value.op("floordiv", number.cast(value.dtype))
-    )
+    return value.op("div" if value.dtype.kind == "float" else "floordiv", number.cast(value.dtype))
 
 
 def _identity(reduce: str, dtype: DType) -> float:
@@ -506,10 +494,8 @@ def put(into: Destination, index: View, source: View, accumulate: bool = False) 
         return unravel(checked_index(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size)
 
     def what(loop: KernelBuilder) -> KernelValue:
-        return loop.load(
-            source,
-            loop.coords if source.size == index.size else unravel(ravel(loop.coords, loop.extents), source.size),
-        )
+        is_like = source.size == index.size
+        return loop.load(source, None if is_like else unravel(ravel(loop.coords, loop.extents), source.size))
 
     return accumulate_into(into, index.size, where, what, "add" if accumulate else "set")
 

@@ -149,11 +149,9 @@ def _write_in_place(ctx: Lowering, x: View, window: Callable[[View], View], sour
             return x
         return None if is_fusable_copy(ctx, x) else _store_window(ctx, x, window(x), source)
     # if elements of x share memory, a pointwise kernel would write elements in the window and beside it to one address
-    return (
-        None
-        if is_injective(replace(x, size=sizes(ctx.meta.size), stride=sizes(ctx.meta.stride)))
-        else _write_window(ctx, x, window, source)
-    )
+    if is_injective(replace(x, size=sizes(ctx.meta.size), stride=sizes(ctx.meta.stride))):
+        return None
+    return _write_window(ctx, x, window, source)
 
 
 def _write_window(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View:
@@ -171,18 +169,15 @@ def _store_window(ctx: Lowering, x: View, window: View, source: View) -> View:
     which has its own order of writes.
     """
     if source.ref.storage == x.ref.storage and not _are_disjoint(source, window, x):
-        snapshot = ctx.buffer(x.dtype, source.size)
-        loop = KernelBuilder(source.size)
-        source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
+        overlapping = source
+        source = ctx.fill(ctx.buffer(x.dtype, source.size), lambda loop: loop.load(overlapping))
     if not is_injective(window):
         extern(ctx, "aten.copy_.default", (window, source), {}, "elements of the window share memory")
         made = ctx.newest(x)
         assert isinstance(made, View)
         return made
-    loop = KernelBuilder(window.size)
-    value = loop.load(source, None, x.dtype)
     made = ctx.next_version(x)
-    ctx.store(loop, replace(window, ref=made.ref), loop.coords, value)
+    ctx.fill(replace(window, ref=made.ref), lambda loop: loop.load(source, None, x.dtype))
     return made
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
-from operator import getitem
+from operator import attrgetter, getitem
 from typing import Any, NoReturn
 
 import torch
@@ -151,9 +151,8 @@ class _OrderEachOperation(TorchDispatchMode):
     def __init__(self, op: HigherOrderOperator, deps: tuple[torch.Tensor, ...]) -> None:
         super().__init__()
         self.op, self.deps = op, deps
-        self.own: dict[
-            int, torch.UntypedStorage
-        ] = {}  # memory made within; it is held so that no other memory gets its address
+        # memory made within, by address; it is held so that no other memory gets its address
+        self.own: dict[int, torch.UntypedStorage] = {}
 
     supports_higher_order_operators = True
 
@@ -164,9 +163,7 @@ class _OrderEachOperation(TorchDispatchMode):
         if func is self.op:
             return func((*self.deps, *args[0]), *args[1:])
         if isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable:
-            self._check_own(
-                func, args, given
-            )  # the write comes after the operation that made the memory, which is ordered
+            self._check_own(func, args, given)  # the write follows the ordered operation that made the memory
             return func(*args, **given)
         if not _is_computing(func):
             return func(*args, **given)
@@ -310,10 +307,7 @@ def _graph_of_call(node: fx.Node) -> tuple[fx.Graph, list[fx.Node]]:
 
 
 def _is_tensor(root: Any, node: fx.Node) -> bool:
-    value = root
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return isinstance(value, torch.Tensor)
+    return isinstance(attrgetter(str(node.target))(root), torch.Tensor)
 
 
 def _unused_name(root: torch.nn.Module, prefix: str) -> str:

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+import torch
+from torch.fx.experimental.proxy_tensor import decompose
+
 from minductor.frontend.capture.schemas import FLOAT_ONLY
 from minductor.frontend.quirks.eager_strides import (
     COMPUTED_IN_STEPS,
@@ -74,7 +77,6 @@ COPYING_SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Operator -> the formula that AOTAutograd applies; one that gives NotImplemented keeps the operator whole."""
-    import torch
     from torch._decomp import get_decompositions
 
     packets = [getattr(torch.ops.aten, name) for name in DECOMPOSED if hasattr(torch.ops.aten, name)]
@@ -107,7 +109,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _with_python_strides() -> Iterator[Any]:
     """The operators for whose results torch computes strides in Python while it traces."""
-    import torch
     from torch._decomp import global_decomposition_table
 
     for name in sorted(WITH_OWN_STRIDES):
@@ -126,7 +127,6 @@ def _with_python_strides() -> Iterator[Any]:
 
 def _refuse_integers(take_apart: Callable[..., Any]) -> Callable[..., Any]:
     """The formula, which keeps calls on integers alone whole: eager refuses them, and so will the call."""
-    import torch
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         is_whole = all(not (a.is_floating_point() or a.is_complex()) for a in args if isinstance(a, torch.Tensor))
@@ -142,7 +142,6 @@ def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
 
 def _scatter_into_copy(op: Callable[..., Any]) -> Callable[..., Any]:
     """The formula of a scatter that copies an expanded tensor first, so that its elements do not share memory."""
-    import torch
 
     def is_shared(x: Any) -> bool:
         steps = zip(x.shape, x.stride(), strict=True)
@@ -159,14 +158,11 @@ def _scatter_into_copy(op: Callable[..., Any]) -> Callable[..., Any]:
 
 def _view_copy(x: Any, size: Any) -> Any:
     """The formula of view_copy: torch's own fails where x has no view of that size."""
-    import torch
-
     return x.reshape(size).clone(memory_format=torch.contiguous_format)
 
 
 def _view_with_eager_strides(op: Any) -> Callable[..., Any]:
     """The formula of a view, traced with eager's strides: torch traces others for dimensions of size 1."""
-    from torch.fx.experimental.proxy_tensor import decompose
 
     def decomposed(x: Any, size: Any) -> Any:
         if not any(type(n) is int and n == 1 for n in size):
@@ -184,9 +180,6 @@ def _bfloat16_bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
 
     The CPU leaves it empty, though torch traces one; the backward computes it again if it is empty.
     """
-    import torch
-    from torch.fx.experimental.proxy_tensor import decompose
-
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return NotImplemented
     with decompose({}):  # without this table, which would call this formula again
@@ -218,7 +211,6 @@ def _norm_of_positive_dims(op: Callable[..., Any]) -> Callable[..., Any]:
 
 def _transform_with_eager_strides(op: Any) -> Callable[..., Any]:
     """The formula of a Fourier transform on the CPU, traced with eager's strides: torch 2.11 traces others."""
-    from torch.fx.experimental.proxy_tensor import decompose
 
     def decomposed(x: Any, dims: Any, *args: Any) -> Any:
         if x.device.type != "cpu" or not dims:
@@ -233,8 +225,6 @@ def _transform_with_eager_strides(op: Any) -> Callable[..., Any]:
 
 def _with_eager_strides(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
     """The formula `take_apart`, with eager's strides for its result or the first of several results."""
-    import torch
-    from torch.fx.experimental.proxy_tensor import decompose
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         result = take_apart(*args, **kwargs)

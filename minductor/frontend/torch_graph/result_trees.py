@@ -26,9 +26,8 @@ def has_nested_results(gm: object) -> bool:
         return False
     (results,) = gm.graph.output_node().args
     is_flat = isinstance(results, tuple | list) and not any(isinstance(one, tuple | list | dict) for one in results)
-    return not is_flat or isinstance(
-        gm.graph._codegen, _PyTreeCodeGen
-    )  # the code of an exported graph builds the tree from flat results
+    # the code of an exported graph builds the tree from flat results
+    return not is_flat or isinstance(gm.graph._codegen, _PyTreeCodeGen)
 
 
 class _FlatResults(torch.nn.Module):
