@@ -1,10 +1,8 @@
-"""The public functions: compile_only, explain, to_fx, export.
+"""The public functions beside torch.compile: each compiles a program ahead of time or shows how it is compiled.
 
-- `compile_only.py`: compiles a function for a GPU that need not be in this machine.
-- `explain.py`: shows what each stage made of a function; the command `minductor explain` and its `--check`.
-- `to_fx.py`: an exported program as a torch.fx graph of kernels.
-- `export.py`: an exported program as a package file; `runtime/package/` loads it.
-- `isolation.py`: a compile that Dynamo's state of earlier calls does not reach.
-
-README.md says which of them run the user's function.
+- `explain.py`: compiles a function and shows the program after each stage. Runs the compiled function once.
+- `compile_only.py`: compiles a function for a GPU that need not be in this machine. Runs the function once, in eager.
+- `to_fx.py`: compiles a program into a torch.fx graph of kernels. Traces the program and does not run it.
+- `export.py`: writes a program into a package file that `minductor.load` runs. Traces the program and does not run it.
+- `isolation.py`: lets `explain` and `compile_only` compile as if nothing had been compiled before.
 """

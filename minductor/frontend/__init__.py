@@ -1,15 +1,12 @@
-"""From torch's graph to a Program: everything that knows torch and runs before the passes.
+"""From a graph that torch traced to a Program: everything that knows torch's graphs and ATen's operators.
 
-In the order of a compile:
+A compile passes through these packages in this order:
 
-- `torch_graph/`: decomposes torch's graphs, checks inputs that share memory, splits training into forward and backward.
-- `quirks/`: where torch's trace differs from eager, or between versions of torch.
-- `exported/`: reads a program of torch.export as one ATen graph.
-- `capture/`: reads the ATen graph as plain data.
-- `graph_passes/`: rewrites that graph.
-- `lower/`: the stage `lower`, which walks the graph and chooses a rule for each node.
-- `rules/`: how each ATen operator becomes kernels.
-- `lowering_context/`: what every rule is given.
+- `torch_graph/`: corrects and decomposes torch's graphs, and splits the joint graph into forward and backward;
+- `exported/`: reads a torch.export.ExportedProgram in place of a graph that Dynamo traced;
+- `capture/`: reads the ATen graph into plain data, a `Graph`, whose text is part of the store's key;
+- `graph_passes/`: rewrites the `Graph`;
+- `lower/`: lowers the nodes to kernels and extern calls, by the rules in `rules/` and the tools in `lowering_context/`.
 
-Law: nothing here imports a pass, a code generator or the runtime.
+`quirks/` holds what torch traces otherwise than eager computes it, and what differs between torch's versions.
 """

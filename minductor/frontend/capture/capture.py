@@ -1,9 +1,9 @@
 """Reads an ATen graph of torch.fx into plain data, whose text is the larger part of the store's key.
 
-Takes the GraphModule that AOTAutograd hands to a compiler, and a role. Gives a `Graph`: nodes,
-inputs with their facts (static, donated), outputs, symbols, and the graphs that higher-order operators are given. What
-only this process knows (lifted tensors and other objects, torch's own symbols) hangs on it as `Live`, outside its text.
-Refuses what no kernel of ours could take: sparse, quantised and nested tensors, subclasses.
+Takes the GraphModule that AOTAutograd hands to a compiler, and the graph's role. Gives a `Graph`: nodes, inputs (with
+what AOTAutograd knows about them: static, donated), outputs, symbols, and the inner graphs of higher-order operators.
+`Graph.live` holds the objects of this process (lifted tensors, torch's symbols), which are not in the text. Refuses
+(UnsupportedInput) tensors that no kernel can read: sparse, quantised and nested tensors, and tensor subclasses.
 
 >>> import torch
 >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -59,28 +59,30 @@ from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Token, symbols_in
 
 
 def capture(gm: fx.GraphModule, role: Role) -> Graph:
-    """Reads the graph, its metadata and AOTAutograd's notes on its inputs; changes none of them."""
+    """The graph as plain data, with AOTAutograd's metadata about its inputs; changes none of them."""
     return _Reader(gm, role).read()
 
 
 class _Reader:
+    """Reads one graph; `outer` reads the graph that calls it as the region `name`, None for the whole graph."""
+
     def __init__(self, gm: fx.GraphModule, role: Role, outer: _Reader | None = None, name: str = "") -> None:
         self.gm = gm
         self.role: Role = role
         self.outer = outer
-        self.prefix = f"{name}_" if name else ""  # what is bound by name must not be bound twice
+        self.prefix = f"{name}_" if name else ""  # keeps the names of constants and externals unique among regions
         self.before = () if outer is None or outer.sizes is None else outer.sizes.known()
         self.regions: list[Region] = []
         self.externals: dict[str, Any] = {}
-        self.attributes: dict[str, Arg] = {}  # what a node that reads the module stands for
-        self.is_higher_order = False  # the operator whose arguments are being read
+        self.attributes: dict[str, Arg] = {}  # name of a `get_attr` node -> the argument that replaces it
+        self.is_higher_order = False  # whether the arguments that are being read are a higher-order operator's
         self.inputs: list[GraphInput] = []
         self.constants: list[LiftedConstant] = []
         self.tensors: list[torch.Tensor] = []
         self.nodes: list[Node] = []
         self.outputs: tuple[Arg, ...] = ()
-        self.names: dict[Any, str] = {}
-        self.sizes: Any = None  # a symbolic.SizeReader, once the first symbolic size is met
+        self.names: dict[Any, str] = {}  # target of a call -> the operator's name
+        self.sizes: Any = None  # the SizeReader, from the first symbolic size on
 
     def read(self) -> Graph:
         statics: frozenset[int] = frozenset()
@@ -105,20 +107,20 @@ class _Reader:
         live = Live(tuple(self.tensors), self.externals)
         parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
         if self.outer is not None:
-            laid = _tensors(self.outputs, frozenset())
-            return Graph(self.role, *parts, self.outputs, live=live, regions=tuple(self.regions), laid=laid)
+            graph = Graph(self.role, *parts, self.outputs, live=live, regions=tuple(self.regions))
+            return replace(graph, fixed_stride_outputs=_tensors(self.outputs))
         rebuilt = rebuilt_outputs() if self.role != "backward" else {}
-        laid = () if self.role == "backward" else self._laid()
-        graph = Graph(self.role, *parts, self.outputs, (), rebuilt, live, regions=tuple(self.regions), laid=laid)
+        graph = Graph(self.role, *parts, self.outputs, (), rebuilt, live, regions=tuple(self.regions))
+        graph = replace(graph, fixed_stride_outputs=() if self.role == "backward" else self._fixed_stride_outputs())
         if (sizes := self.sizes) is None:
             return graph
-        facts = sizes.facts()  # it may meet more symbols
+        facts = sizes.facts()  # before symbols(), because a fact may have symbols of its own
         guards = () if has_guards() else sizes.guards(self._named_sizes())
         live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
         return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts, guards=guards)
 
     def _named_sizes(self) -> dict[Symbol, str]:
-        """How a user calls the numbers that the inputs are, or have as sizes."""
+        """Symbol -> the name that messages give it: that of an input, or `x.size(0)` for a size of the input x."""
         named: dict[Symbol, str] = {}
         for given in self.inputs:
             if isinstance(given.meta, Symbol):
@@ -128,23 +130,22 @@ class _Reader:
                     named.setdefault(size, f"{given.name}.size({dim})")
         return named
 
-    def _laid(self) -> tuple[int, ...]:
-        """What the backward keeps, and what views are made of, is read by the strides that were traced."""
+    def _fixed_stride_outputs(self) -> tuple[int, ...]:
+        """The outputs that are read by their traced strides: views, bases of views, and what the backward saves."""
         plain = outputs_without_aliases()
         if plain is None:
-            return () if self.role == "inference" else _tensors(self.outputs, frozenset())
-        return _tensors(self.outputs, plain)
+            return () if self.role == "inference" else _tensors(self.outputs)
+        return tuple(number for number in _tensors(self.outputs) if number not in plain)
 
     def region(self, name: str) -> Region:
-        """The graph with the symbols that it mentions and the outer graph knows as its first inputs."""
+        """The graph as a region. Its first inputs are the symbols that it uses and that the outer graph knows."""
         graph = self.read()
         if self.sizes is None:
             return Region(name, graph)
         used = symbols_in((graph.inputs, graph.constants, graph.nodes, graph.outputs))
         own = {given.meta for given in graph.inputs}
-        outer = tuple(
-            s for s in used if s.kind in CALL_SYMBOL_KINDS and s not in own and self.sizes.is_given(s, self.before)
-        )
+        foreign = [s for s in used if s.kind in CALL_SYMBOL_KINDS and s not in own]
+        outer = tuple(s for s in foreign if self.sizes.is_given(s, self.before))
         taken = {given.name for given in graph.inputs}
         first = tuple(GraphInput(f"size_{s.name}" if s.name in taken else s.name, s) for s in outer)
         definitions = tuple(d for d in self.sizes.definitions() if d.symbol not in outer)
@@ -153,25 +154,31 @@ class _Reader:
         return Region(name, graph, outer)
 
     def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
-        """Donated inputs that no other input is a view of: a saved tensor and its saved view are both donated."""
+        """The donated inputs that share memory with no other input.
+
+        AOTAutograd donates both a saved tensor and a saved view of it; neither may then be overwritten.
+        """
         values = [node.meta.get("val") for node in self.gm.graph.nodes if node.op == "placeholder"]
         storages = [v.untyped_storage()._cdata if isinstance(v, torch.Tensor) else None for v in values]
         return frozenset(n for n in donated if storages.count(storages[n]) == 1)
 
     def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
         value = node.meta.get("val")
-        is_mark = isinstance(value, torch.SymInt) and value.node.is_nested_int()  # of a jagged dimension: no number
-        if not node.users and (is_mark or not isinstance(value, torch.Tensor | int | torch.SymInt)):
-            return 0  # an object that the program ignores, a mesh of devices say, holds its place as a number does
-        meta = self._meta(node.meta.get("val"), node)
+        is_jagged = isinstance(value, torch.SymInt) and value.node.is_nested_int()  # the size of a jagged dimension
+        if not node.users and (is_jagged or not isinstance(value, torch.Tensor | int | torch.SymInt)):
+            return 0  # an object that the graph does not use, such as a device mesh, is captured as the number 0
+        meta = self._meta(value, node)
         if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):
-            raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
+            raise UnsupportedInput(node.name, f"a {type(value).__name__}")
         if isinstance(meta, TensorMeta) and node.meta["val"].is_neg():
             raise UnsupportedInput(node.name, "a tensor whose memory holds the negatives of its elements")
         return meta
 
     def _attribute(self, node: fx.Node) -> None:
-        """A tensor is a constant; anything else is an external, and a graph that we can read is a region too."""
+        """Reads a `get_attr` node: a tensor becomes a constant, any other object an external.
+
+        A graph module that can be captured becomes a region too.
+        """
         value: Any = operator.attrgetter(str(node.target))(self.gm)
         if isinstance(value, torch.Tensor):
             meta = self._tensor(value, node)
@@ -184,11 +191,11 @@ class _Reader:
         if any(region.name == name for region in self.regions):
             return
         if isinstance(value, fx.GraphModule):
-            with suppress(UnsupportedInput):  # then the operator that takes it runs it in eager
+            with suppress(UnsupportedInput):  # the operator that takes the graph then runs it in eager
                 self.regions.append(_Reader(value, self.role, self, name).region(name))
 
     def _external(self, name: str, value: Any) -> str:
-        """The name by which generated code finds an object of this process."""
+        """The name by which generated code refers to `value`, an object of this process."""
         if (known := next((n for n, v in self.externals.items() if v is value), None)) is not None:
             return known
         self.externals[self.prefix + name] = value
@@ -267,7 +274,7 @@ class _Reader:
 
     def _reader(self) -> Any:
         if self.outer is not None and self.sizes is None:
-            self.sizes = self.outer._reader()  # one table of symbols for all
+            self.sizes = self.outer._reader()  # regions and the outer graph share one table of symbols
         if self.sizes is None:
             from minductor.frontend.capture.symbolic_sizes import SizeReader  # a static graph needs no SymPy
 
@@ -276,7 +283,7 @@ class _Reader:
 
 
 def is_plain(value: torch.Tensor) -> bool:
-    """Whether a tensor is torch's own: not a subclass with behaviour of its own."""
+    """Whether a tensor is a plain tensor, parameter, buffer or fake tensor, and of no other subclass."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor) or isinstance(value, torch.nn.Buffer)
@@ -291,8 +298,9 @@ def dtype_of(dtype: torch.dtype) -> DType:
     return TORCH_NAMES[name]
 
 
-def _tensors(outputs: Sequence[Arg], but: frozenset[int]) -> tuple[int, ...]:
-    return tuple(n for n, arg in enumerate(outputs) if isinstance(arg, NodeRef) and n not in but)
+def _tensors(outputs: Sequence[Arg]) -> tuple[int, ...]:
+    """The numbers of the outputs that are results of nodes."""
+    return tuple(number for number, arg in enumerate(outputs) if isinstance(arg, NodeRef))
 
 
 def _op_name(node: fx.Node) -> str:
@@ -305,34 +313,34 @@ def _op_name(node: fx.Node) -> str:
         if getattr(torch.ops.higher_order, target._name, None) is not target:
             raise UnsupportedInput(node.name, f"the higher-order operator {target.name()}")
         return HIGHER_ORDER + target._name
-    # arithmetic on sizes: its value is in the metadata, so that the name is for people only
+    # Python arithmetic on sizes: the metadata has its value, so only people read the name
     return getattr(target, "__name__", str(target))
 
 
 def _value_by_use(node: fx.Node) -> Any:
-    """The traced value; the partitioner makes some calls without one, and it is then what their users take."""
+    """The traced value of a node. The partitioner makes some calls without one: their users' values are collected."""
     if "val" in node.meta:
         return node.meta["val"]
-    takers = [(user.args[1], user) for user in node.users if user.target is operator.getitem]
-    parts = {number: _value_by_use(user) for number, user in takers if isinstance(number, int)}
+    items = [(user.args[1], user) for user in node.users if user.target is operator.getitem]
+    values = {number: _value_by_use(user) for number, user in items if isinstance(number, int)}
     if node.target is torch.ops.higher_order.run_and_save_rng_state:
-        parts[0] = torch.get_rng_state()  # traced with a size that nothing defines
-    return tuple([parts.get(n) for n in range(1 + max(parts))]) if parts else None
+        values[0] = torch.get_rng_state()  # the traced state has a size that nothing defines
+    return tuple([values.get(n) for n in range(1 + max(values))]) if values else None
 
 
 def _is_set(value: object) -> bool:
-    """Whether an object is known while tracing: it holds no node of the graph and no symbolic size."""
-    found: list[object] = tree_leaves(value)
-    return not any(isinstance(leaf, fx.Node | torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in found)
+    """Whether an object is known while tracing: it holds no node of the graph and no symbolic number."""
+    leaves: list[object] = tree_leaves(value)
+    return not any(isinstance(leaf, fx.Node | torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves)
 
 
 # --- sources ------------------------------------------------------------------------------------------------------
 
 
 class Sources:
-    """Node name -> the user's "file:line"; made on demand, never stored or printed into kernels.
+    """The user's "file:line" of each node of a graph; read on demand, never stored or printed into kernels.
 
-    A region's node is named behind the region, with a dot between them.
+    A node of a region is named "region.node".
     """
 
     def __init__(self, gm: fx.GraphModule) -> None:
@@ -343,9 +351,9 @@ class Sources:
         return dict(_stacks(self._gm))
 
     def of(self, node: str) -> str:
-        """The innermost frame of the stack that the tracer kept which is not in torch's own files, or "".
+        """The "file:line" of a node: the innermost frame of its stack trace that is not in a file of torch.
 
-        A stack that is all torch's gives its innermost frame.
+        If all frames are in files of torch, the innermost one; "" if the node has no stack trace.
         """
         frames = list(_frames(self._stacks.get(node, "")))
         torch_folder = f"{Path(torch.__file__).parent}/"
@@ -359,7 +367,7 @@ def sources(gm: fx.GraphModule) -> Sources:
 
 
 def _stacks(gm: fx.GraphModule, region: str = "") -> Iterator[tuple[str, str]]:
-    """The stack of each node, regions included, which are named as `_Reader` names them."""
+    """The name and the stack trace of each node, those of regions too, under the names that `_Reader` gives them."""
     for node in gm.graph.nodes:
         yield f"{region}.{node.name}" if region else node.name, node.meta.get("stack_trace") or ""
         inner = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
@@ -371,7 +379,7 @@ def _frames(trace: str) -> Iterator[str]:
     for line in trace.splitlines():
         place = line.strip()
         if "/minductor/frontend/" in place:
-            continue  # an order that the user asked for
+            continue  # control_deps, which calls the user's function
         if place.startswith('File "') and '", line ' in place:
             path, rest = place.removeprefix('File "').split('", line ', 1)
             yield f"{path}:{rest.split(',', 1)[0]}"

@@ -19,7 +19,7 @@ from minductor.ir.program.size_sources import size_sources
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
-# how the names of such operators begin
+# the first part of the names of higher-order operators, and of those of collectives
 HIGHER_ORDER, COLLECTIVE = "higher_order.", "_c10d_functional."
 
 
@@ -42,7 +42,7 @@ class TensorMeta:
     stride: tuple[Size, ...]
     offset: Size
     device: str
-    is_conjugate: bool = False  # memory may hold the conjugates of the elements
+    is_conjugate: bool = False  # whether the memory may hold the complex conjugates of the elements
 
     def __str__(self) -> str:
         offset = "" if self.offset == 0 else f" offset {self.offset}"
@@ -50,22 +50,22 @@ class TensorMeta:
         return f"{self.dtype.name}[{_row(self.size)}] stride [{_row(self.stride)}]{offset} {self.device}{bits}"
 
 
-# a bool or a float is one that is known while tracing; else they are symbols of these kinds
+# The metadata of a node's result. A number that is not known while tracing is a symbol or an expression of symbols.
 Meta: TypeAlias = "TensorMeta | Size | float | bool | tuple[Meta, ...] | None"
-# what a node is called with: a tree of these
+# an argument of a node, which may be a tuple of arguments
 Arg: TypeAlias = "NodeRef | Size | float | complex | bool | str | DType | Token | tuple[Arg, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One call: an operator's name ("aten.add.Tensor", "getitem"), its arguments, and what it gives."""
+    """One call of an operator: its name ("aten.add.Tensor", "getitem"), its arguments and its result's metadata."""
 
     name: str
     op: str
     args: tuple[Arg, ...]
     kwargs: tuple[tuple[str, Arg], ...]
     meta: Meta
-    after: tuple[str, ...] = ()  # nodes whose values have to be there when it begins, although it reads them not
+    after: tuple[str, ...] = ()  # nodes that must have run before this node, although it does not read their results
 
     def __str__(self) -> str:
         given = [_text(a) for a in self.args] + [f"{k}={_text(a)}" for k, a in self.kwargs]
@@ -75,7 +75,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """A parameter, in calling order. `is_static`: the same tensor at each call; `is_donated`: may be overwritten."""
+    """An input of the graph: a tensor or a number.
+
+    `is_static`: every call passes the same tensor, such as a parameter. `is_donated`: the graph may overwrite it.
+    """
 
     name: str
     meta: TensorMeta | Size
@@ -88,7 +91,7 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True)
 class LiftedConstant:
-    """A tensor that the graph holds itself; the tensor is `Live.constants` at the same place."""
+    """A tensor that the graph holds itself. `Live.constants` has the tensors, in the order of `Graph.constants`."""
 
     name: str
     meta: TensorMeta
@@ -96,7 +99,7 @@ class LiftedConstant:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A symbol for what the index algebra cannot write, and the body that computes it from other symbols."""
+    """A symbol that stands for a number which no index expression can write, and the body that computes the number."""
 
     symbol: Symbol
     body: Body
@@ -107,7 +110,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What has to hold of symbols that data decides; where the body yields false, the call raises RuntimeError."""
+    """A condition on symbols. If the body gives false at a call, the call raises RuntimeError with the message."""
 
     body: Body
     message: str
@@ -118,11 +121,11 @@ class Fact:
 
 @dataclass(slots=True)
 class Live:
-    """What a graph refers to in this process only: never printed, compared or stored."""
+    """The objects of this process that a graph refers to. They are never printed, compared or stored."""
 
     constants: tuple[torch.Tensor, ...] = ()
-    externals: Mapping[str, Any] = field(default_factory=dict)  # graph modules, tables, functions: by name
-    symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # ours -> torch's SymPy symbol or expression
+    externals: Mapping[str, Any] = field(default_factory=dict)  # graph modules, functions and other objects, by name
+    symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # our symbol -> torch's SymPy symbol or expression
     shape_env: Any = None
 
 
@@ -135,21 +138,21 @@ class Graph:
     constants: tuple[LiftedConstant, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Arg, ...]
-    symbols: tuple[Symbol, ...] = ()  # given by the caller, or decided by data
-    # outputs that are views of an input, by their numbers: the caller uses the layout only, and takes it of that input
+    symbols: tuple[Symbol, ...] = ()  # sizes that the caller's tensors have, and numbers that data decides
+    # number of an output -> number of the input of which AOTAutograd makes it a view, by the output's layout alone
     rebuilt: Mapping[int, int] = field(default_factory=dict[int, int])
     live: Live = field(default_factory=Live, compare=False, repr=False)
     definitions: tuple[Definition, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    guards: tuple[Fact, ...] = ()  # facts about the caller's sizes that the graph has to check itself
+    facts: tuple[Fact, ...] = ()  # about numbers that data decides
+    guards: tuple[Fact, ...] = ()  # about the caller's sizes, where no guard of Dynamo checks them
     regions: tuple[Region, ...] = ()
-    # outputs, by number, whose traced strides are relied upon by whoever takes them
-    laid: tuple[int, ...] = ()
+    fixed_stride_outputs: tuple[int, ...] = ()  # numbers of the outputs that must have the strides that were traced
 
     def text(self) -> str:
+        """The graph as text, without what only this process knows; the store's key is made of this text."""
         lines = [f"graph {self.role}"]
         lines += [f"symbol {_symbol(s)}" for s in self.symbols]
-        lines += [str(told) for told in (*self.definitions, *self.facts, *self.guards)]
+        lines += [str(line) for line in (*self.definitions, *self.facts, *self.guards)]
         for region in self.regions:
             lines += [f"region {region.name}", *(f"  {line}" for line in region.graph.text().splitlines())]
         lines += [str(given) for given in self.inputs]
@@ -157,21 +160,24 @@ class Graph:
         lines += [f"external {name}: {type(value).__name__}" for name, value in self.live.externals.items()]
         lines += [str(node) for node in self.nodes]
         lines += [f"rebuilt {output} from {self.inputs[number].name}" for output, number in self.rebuilt.items()]
-        laid = f" laid {_text(self.laid)}" if self.laid else ""
-        return "\n".join([*lines, f"return {_text(self.outputs)}{laid}"])
+        fixed = f" fixed_strides {_text(self.fixed_stride_outputs)}" if self.fixed_stride_outputs else ""
+        return "\n".join([*lines, f"return {_text(self.outputs)}{fixed}"])
 
     def symbols_of_caller(self) -> tuple[Symbol, ...]:
-        """The symbols that an input is or that its size defines; in a backward also those that the forward computed."""
+        """The symbols whose values a call's inputs show: an input is the symbol, or has a size that determines it.
+
+        In a backward these include numbers that the forward computed.
+        """
         metas = [given.meta for given in self.inputs]
         known = {*metas, *size_sources((meta, meta.size) for meta in metas if isinstance(meta, TensorMeta))}
         return tuple(s for s in (*self.symbols, *(made.symbol for made in self.definitions)) if s in known)
 
     def metas(self) -> dict[str, Meta]:
-        """What the tracer knows of each input, constant and node, by name."""
+        """The metadata of each input, constant and node, by name."""
         return {each.name: each.meta for each in (*self.inputs, *self.constants, *self.nodes)}
 
     def bound(self) -> dict[str, Any]:
-        """What the generated code refers to by name: lifted tensors and other objects, those of regions too."""
+        """The lifted tensors and external objects of the graph and its regions, by their names in generated code."""
         named = {c.name: t for c, t in zip(self.constants, self.live.constants, strict=True)}
         named.update(self.live.externals)
         for region in self.regions:
@@ -181,16 +187,16 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A graph that a higher-order operator of the outer one is given; its first inputs are sizes known there."""
+    """A graph that is an argument of a higher-order operator. Its first inputs are the `sizes` of the outer graph."""
 
     name: str
     graph: Graph
     sizes: tuple[Symbol, ...] = ()
 
 
-def _symbol(known: Symbol) -> str:
-    kind = "" if known.kind == "size" else f" {known.kind}"
-    return f"{known.name} in [{known.lo}, {known.hi}]{kind}"
+def _symbol(symbol: Symbol) -> str:
+    kind = "" if symbol.kind == "size" else f" {symbol.kind}"
+    return f"{symbol.name} in [{symbol.lo}, {symbol.hi}]{kind}"
 
 
 def _body(body: Body) -> str:

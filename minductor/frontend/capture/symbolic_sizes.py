@@ -1,14 +1,15 @@
-"""The border to torch's symbolic numbers: SymPy expressions to ours, our relations to theirs. The only file with SymPy.
+"""Converts torch's symbolic numbers (SymPy) to index expressions, and guards back to SymPy. No other file uses SymPy.
 
-Takes SymInts, SymFloats, SymBools and guards. Gives index expressions over symbols in order of first use (s0: given by
-the caller; u0: decided by data; f0: a float), and for what the index algebra does not have a symbol of its own with
-the body that computes it (d0: a size; f0: a float; t0: a truth value). Says whether guards hold (which makes them
-guards of the caller's compiled code). Refuses functions that no operator of a body computes.
+Takes SymInts, SymFloats, SymBools and guards. Gives index expressions of symbols, which are numbered in order of first
+use: s0 is a size of the caller's, u0 an integer that data decides, f0 a float. A number that no index expression can
+write gets a symbol of its own (d0: an integer; f0: a float; t0: a truth value) and a body that computes it.
+`guards_hold` evaluates guards; torch then adds them to the guards of the caller's compiled code. Refuses
+(UnsupportedInput) SymPy functions that no operator of a body computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -28,70 +29,71 @@ from minductor.ir.program.nodes import symbols_in
 
 
 class SizeReader:
-    """Reads symbolic numbers and remembers which symbol is whose."""
+    """Converts the symbolic numbers of one graph and its regions."""
 
     def __init__(self) -> None:
         self.shape_env: Any = None
-        self._symbols: dict[Any, Symbol] = {}
-        self._defined: dict[Any, Definition] = {}
-        self._seen: dict[Any, Expr] = {}
+        self._symbols: dict[Any, Symbol] = {}  # SymPy symbol -> our symbol
+        self._defined: dict[Any, Definition] = {}  # SymPy expression -> the definition of its symbol
+        self._seen: dict[Any, Expr] = {}  # SymPy expression -> our expression
 
     def read(self, value: Any) -> Size:
-        """A SymInt's expression; an int if it is constant."""
+        """A SymInt as an index expression; an int if it is constant."""
         self.shape_env = self.shape_env or value.node.shape_env
-        found = value.node.expr
-        return int(found) if found.is_Integer else self.expr(found)
+        expr = value.node.expr
+        return int(expr) if expr.is_Integer else self.expr(expr)
 
     def scalar(self, value: Any) -> Symbol | float | bool:
         """The symbol of a SymFloat or SymBool; a number if it is constant."""
         self.shape_env = self.shape_env or value.node.shape_env
-        found = value.node.expr
-        if found in (sympy.true, sympy.false):
-            return found == sympy.true
-        if found.is_number:
-            return float(found)
-        return self._symbol(found) if found.is_Symbol else self._definition(found)
+        expr = value.node.expr
+        if expr in (sympy.true, sympy.false):
+            return expr == sympy.true
+        if expr.is_number:
+            return float(expr)
+        return self._symbol(expr) if expr.is_Symbol else self._definition(expr)
 
     def expr(self, given: Any) -> Expr:
-        known = self._seen.get(given)
-        if known is None:
-            known = self._seen[given] = self._convert(given)
-        return known
+        """A SymPy expression of integers as an index expression."""
+        if given not in self._seen:
+            self._seen[given] = self._convert(given)
+        return self._seen[given]
 
     def symbols(self) -> tuple[Symbol, ...]:
-        """Those that nothing here defines."""
+        """The symbols so far for torch's own symbols, in order of first use."""
         return tuple(self._symbols.values())
 
     def definitions(self) -> tuple[Definition, ...]:
+        """The definitions so far of symbols that stand for expressions."""
         return tuple(self._defined.values())
 
     def known(self) -> tuple[Symbol, ...]:
-        """Every symbol met so far."""
+        """All symbols so far: those for torch's symbols, then those that are defined."""
         return (*self._symbols.values(), *(made.symbol for made in self._defined.values()))
 
     def is_given(self, mine: Symbol, before: Sequence[Symbol]) -> bool:
-        """Whether a symbol that a region mentions comes from outside: met `before` it, or of the caller's sizes."""
+        """Whether a symbol that a region uses comes from outside: it is among `before`, or a size of the caller's."""
         theirs = next((theirs for theirs, made in self._symbols.items() if made == mine), None)
         return mine in before or (theirs is not None and is_backed(self.shape_env, theirs))
 
     def facts(self) -> tuple[Fact, ...]:
-        """What torch has put off until the data are known: of each symbol that it decides, its range and relations."""
+        """The conditions on symbols that data decides: the ranges of the symbols, and torch's deferred assertions."""
         found: dict[Any, Fact] = {}
         for theirs, mine in list(self._symbols.items()):
             if is_backed(self.shape_env, theirs):
                 continue
-            for put_off in self.shape_env.deferred_runtime_asserts.get(theirs, ()):
-                if put_off.expr not in found:
-                    message = f"Runtime assertion failed for expression {put_off.expr}"
-                    found[put_off.expr] = Fact(self._body(put_off.expr), message)
+            for deferred in self.shape_env.deferred_runtime_asserts.get(theirs, ()):
+                if deferred.expr not in found:
+                    message = f"Runtime assertion failed for expression {deferred.expr}"
+                    found[deferred.expr] = Fact(self._body(deferred.expr), message)
             if (limits := _limits(mine)) is not None:
                 found.setdefault(mine, Fact(self._body(limits(theirs)), f"{theirs} is not in [{mine.lo}, {mine.hi}]"))
         return tuple(fact for fact in found.values() if symbols_in(fact.body))
 
     def guards(self, names: Mapping[Symbol, str]) -> tuple[Fact, ...]:
-        """What torch has assumed of sizes while it traced; `names`: what tells a symbol, for the messages.
+        """The conditions on sizes that torch assumed while it traced; `names` gives each symbol's name in messages.
 
-        What says that a symbol is another's, or a number, is in the layouts of the inputs, and has gone here.
+        A guard that replaces a symbol by another one or by a number is left out: the inputs' layouts show it.
         """
         shown = {theirs: sympy.Symbol(names[mine]) for theirs, mine in self._symbols.items() if mine in names}
         found = dict.fromkeys(self.shape_env.simplify(guard.expr) for guard in self.shape_env.guards)
@@ -99,6 +101,7 @@ class SizeReader:
         return tuple(Fact(self._body(g), message.format(g.xreplace(shown))) for g in found if g != sympy.true)
 
     def torch_symbols(self) -> Mapping[Symbol, Any]:
+        """Our symbol -> torch's SymPy symbol or expression."""
         pairs = [(mine, theirs) for theirs, mine in self._symbols.items()]
         pairs += [(made.symbol, theirs) for theirs, made in self._defined.items()]
         return dict(pairs)
@@ -116,16 +119,16 @@ class SizeReader:
             return self._definition(given)
         args = [self.expr(a) for a in given.args]
         if name in _DIVISIONS and not all(_is_positive(by) for by in args[1:]):
-            return self._definition(given)  # in Python, which raises eager's error where a kernel would end the process
+            return self._definition(given)  # Python raises eager's error; a kernel's division would end the process
         return _FUNCTIONS[name](*args)
 
     def _is_long(self, given: Any) -> bool:
-        """Whether it has a product of numbers that are no sizes: Python's integers hold it, a kernel's need not."""
+        """Whether an expression multiplies numbers that are no sizes: the product may be too large for an int64."""
         products = [part for part in sympy.preorder_traversal(given) if isinstance(part, (sympy.Mul, *_POWERS))]
         return any(sum(map(self._numbers, sympy.Mul.make_args(part))) > 1 for part in products)
 
     def _numbers(self, factor: Any) -> int:
-        """How many numbers that may be negative are multiplied in a factor."""
+        """How many numbers that may be negative, and so are no sizes, a factor of a product multiplies."""
         base, power = factor.args if isinstance(factor, _POWERS) else (factor, sympy.S.One)
         lows = [self.shape_env.var_to_range[s].lower for s in base.free_symbols if s in self.shape_env.var_to_range]
         return (int(power) if isinstance(power, sympy.Integer) else 2) if any(low < 0 for low in lows) else 0
@@ -138,14 +141,14 @@ class SizeReader:
             known = symbol(f"f{self._count('f')}", "real", None, None)
         else:
             letter = "s" if is_backed(self.shape_env, given) else "u"
-            limits = self.shape_env.var_to_range.get(given)  # none for the size of a jagged dimension: it is a mark
+            limits = self.shape_env.var_to_range.get(given)  # None for the size of a jagged dimension
             bounds = (None, None) if limits is None else _bounds(limits)
             known = symbol(f"{letter}{self._count(letter)}", "size", *bounds)
         self._symbols[given] = known
         return known
 
     def _definition(self, given: Any) -> Symbol:
-        """A symbol for what the index algebra does not have."""
+        """The symbol for an expression that no index expression can write, with a body that computes the symbol."""
         known = self._defined.get(given)
         if known is None:
             body = self._body(given)
@@ -161,8 +164,8 @@ class SizeReader:
         return known.symbol
 
     def _count(self, letter: str) -> int:
-        made = (*self._symbols.values(), *(d.symbol for d in self._defined.values()))
-        return sum(s.name.startswith(letter) for s in made)
+        """How many symbols have names that begin with that letter: the number of the next one."""
+        return sum(s.name.startswith(letter) for s in self.known())
 
     def _body(self, given: Any) -> Any:
         b = Builder()
@@ -179,13 +182,16 @@ def _is_positive(given: Expr) -> bool:
 
 
 def _bounds(limits: Any) -> tuple[int | None, int | None]:
-    """A range of torch's, with None for no limit: torch multiplies ranges to beyond what an int64 holds."""
+    """The limits of a range that torch computed; None for one that does not fit an int64, as no limit at all."""
     low, high = limits.lower, limits.upper
     return None if low < I64.min_value else int(low), None if high > I64.max_value else int(high)
 
 
 def _limits(mine: Symbol) -> Callable[[Any], Any] | None:
-    """The range of a symbol as a relation on torch's; not evaluated, since torch would answer it by the range."""
+    """A function that makes the range of `mine` a condition on torch's symbol; None if the range has no limits.
+
+    The condition is not evaluated: SymPy would find it true by the range of torch's symbol.
+    """
     if mine.kind != "size" or (mine.lo is None and mine.hi is None):
         return None
     low = [] if mine.lo is None else [lambda x: sympy.Ge(x, mine.lo, evaluate=False)]
@@ -195,18 +201,19 @@ def _limits(mine: Symbol) -> Callable[[Any], Any] | None:
 
 
 def _nearest(given: Any) -> Any:
-    """An integer that compares with each int64 as this one does (but with the outermost ones, which nothing counts)."""
+    """The int64 that is nearest to an integer: compared with any other int64 it gives the same result."""
     return sympy.Integer(min(max(given, I64.min_value), I64.max_value))
 
 
 class _Arithmetic:
-    """SymPy's expressions as ops of a body, on int64, float64 and bool."""
+    """Adds the ops that compute SymPy expressions to the body of `b`, in int64, float64 and bool."""
 
     def __init__(self, b: Builder, reader: SizeReader) -> None:
         self.b = b
         self.reader = reader
 
     def value(self, given: Any) -> int:
+        """The position of the op that computes an expression."""
         b = self.b
         if given in (sympy.true, sympy.false):
             return b.constant(given == sympy.true, BOOL)
@@ -242,10 +249,10 @@ class _Arithmetic:
         raise UnsupportedInput("a number", f"of the form {given}")
 
     def alike(self, *args: int) -> tuple[int, ...]:
-        """The arguments in one dtype: float if one of them is, else int unless all are truth values."""
+        """The arguments cast to one dtype: float64 if one of them is float64, else int64, or bool if all are bools."""
         dtypes = [self.b.dtype(a) for a in args]
-        wanted = next((d for d in (F64, I64) if d in dtypes), BOOL)
-        return tuple(self.b.cast(a, wanted) for a in args)
+        common = next((d for d in (F64, I64) if d in dtypes), BOOL)
+        return tuple(self.b.cast(a, common) for a in args)
 
     def power(self, base: Any, exponent: Any) -> int:
         x, y = self.value(base), self.value(exponent)
@@ -254,31 +261,31 @@ class _Arithmetic:
         return self.b.op("pow", *self.alike(x, y))
 
     def choice(self, given: Any) -> int:
-        """The value of the first case that holds; the last one always does."""
+        """The value of a Piecewise: that of the first case whose condition holds; the last condition always holds."""
         *cases, (last, _) = given.args
-        found = self.value(last)
+        chosen = self.value(last)
         for value, condition in reversed(cases):
-            found = self.b.op("where", self.value(condition), *self.alike(self.value(value), found))
-        return found
+            chosen = self.b.op("where", self.value(condition), *self.alike(self.value(value), chosen))
+        return chosen
 
 
-def _names(names: str) -> Iterator[tuple[str, str]]:
-    return ((name, op) for name, op in (pair.split("=") for pair in names.split()))
+def _table(pairs: str) -> Mapping[str, str]:
+    """A mapping from pairs "key=value" that blanks separate."""
+    return {name: op for name, op in (pair.split("=") for pair in pairs.split())}
 
 
 _POWERS = (sympy.Pow, torch_functions.PowByNatural)
 # SymPy's class -> the op that joins its arguments from the left
-_JOINED: Mapping[str, str] = dict(
-    _names(
-        "Add=add Mul=mul Max=maximum Min=minimum FloorDiv=floordiv CleanDiv=floordiv Mod=mod PythonMod=mod"
-        " LShift=lshift RShift=rshift Equality=eq Unequality=ne StrictLessThan=lt LessThan=le StrictGreaterThan=gt"
-        " GreaterThan=ge And=logical_and Or=logical_or BitwiseFn_bitwise_and=bitwise_and"
-        " BitwiseFn_bitwise_or=bitwise_or BitwiseFn_bitwise_xor=bitwise_xor"
-    )
+_JOINED: Mapping[str, str] = _table(
+    "Add=add Mul=mul Max=maximum Min=minimum FloorDiv=floordiv CleanDiv=floordiv Mod=mod PythonMod=mod"
+    " LShift=lshift RShift=rshift Equality=eq Unequality=ne StrictLessThan=lt LessThan=le StrictGreaterThan=gt"
+    " GreaterThan=ge And=logical_and Or=logical_or BitwiseFn_bitwise_and=bitwise_and"
+    " BitwiseFn_bitwise_or=bitwise_or BitwiseFn_bitwise_xor=bitwise_xor"
 )
 _FLOATS = ("IntTrueDiv", "FloatTrueDiv")
-_ROUNDED: Mapping[str, str] = dict(
-    _names("ToFloat= TruncToInt=trunc TruncToFloat=trunc FloorToInt=floor CeilToInt=ceil RoundToInt=round")
+# SymPy's class -> the op that rounds its argument, if any
+_ROUNDED: Mapping[str, str] = _table(
+    "ToFloat= TruncToInt=trunc TruncToFloat=trunc FloorToInt=floor CeilToInt=ceil RoundToInt=round"
 )
 _UNARY = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
 
@@ -298,7 +305,7 @@ _DIVISIONS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing")
 
 
 def to_sympy(expr: Expr, symbols: Mapping[Symbol, Any]) -> Any:
-    """One of our expressions in torch's terms."""
+    """An index expression as a SymPy expression; `symbols` maps our symbols to torch's."""
 
     def walk(e: Expr) -> Any:
         match e:
@@ -344,11 +351,11 @@ def relation_to_sympy(rel: Rel, symbols: Mapping[Symbol, Any]) -> Any:
 
 
 def evaluate_guard(rel: Rel, graph: Graph) -> bool:
-    """Whether a relation holds for the sizes at hand; from then on torch checks it at each call."""
+    """Whether a relation holds for the traced sizes; torch then adds it to the guards of the compiled code."""
     return bool(graph.live.shape_env.evaluate_expr(relation_to_sympy(rel, graph.live.symbols)))
 
 
 def guards_hold(guards: Sequence[str], graph: Graph) -> bool:
-    """Whether each guard of a stored artefact, as text, holds for this graph's sizes."""
+    """Whether each guard of a stored artefact, as text, holds for the traced sizes of a graph."""
     by_name = {s.name: s for s in graph.symbols}
     return all(evaluate_guard(parse_rel(text, by_name), graph) for text in guards)

@@ -1,13 +1,16 @@
-"""An exported program as the one ATen graph that `capture` reads, and what stands around that graph.
+"""Turns an exported program into the one ATen graph that `capture` reads, and describes the arguments of a call.
 
-Takes a torch.export.ExportedProgram. Gives a graph that holds its parameters, buffers and constants itself, takes what
-it changes as inputs behind the user's, and writes into these itself, as eager does; and which leaf of the call is what.
-Refuses objects and tokens of effects, which exist in this process only, weights without memory, a change of memory on
-which two weights are different windows, and one of memory with gaps on which the program makes windows; `without_eager`
-also what a compile would leave to eager (NotExportable).
+Takes a torch.export.ExportedProgram. Gives an `Exported`: a graph that holds the program's parameters, buffers and
+constants, and a `Leaf` for each argument. A buffer that the program changes is not held: it is an input behind the
+user's, and the graph writes to it, as eager does. torch.export keeps composite operators, and returns the new value of
+a changed buffer as a result; torch.compile does neither. So `read_program` decomposes the program once more.
 
-Export keeps composite operators whole and gives the new value of what changes as a result; compile does neither. So
-the program is decomposed once more, by the operators' own formulas and ours.
+Refuses (NotExportable)
+
+- objects and effect tokens, which exist in this process only, and weights without memory,
+- a write to memory on which two weights are different windows,
+- a write to an input that has gaps in its memory, if the program makes windows on that memory by `as_strided`,
+- in the context `refusing_eager`, whatever torch.compile would run in eager.
 
 >>> import torch
 >>> class Count(torch.nn.Module):
@@ -44,15 +47,16 @@ from minductor.frontend.exported.tied_weights import merge_tied_weights, weights
 from minductor.frontend.torch_graph.decompositions import decompositions
 from minductor.frontend.torch_graph.shared_inputs import copy_has_same_windows, window_offsets
 
-_GENERATED = re.compile(r"(buf|[finsu])\d+")  # names of buffers and numbers, which an argument's would be taken for
+_GENERATED = re.compile(r"(buf|[finsu])\d+")  # names that generated code gives to buffers and numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One leaf of a call's arguments: an input of the graph, by its number, or else a value that was traced in.
+    """One leaf of a call's arguments: input number `input` of the graph, or the constant `value` if `input` is None.
 
-    `is_windowed`: the program makes windows on memory, which a copy of another layout does not have. `begin`: where the
-    tensor begins in its memory, if they count places from the start of that.
+    `is_changed`: the program writes to the tensor. `is_windowed`: the program calls `as_strided` on the tensor, so that
+    a copy with other strides must not replace it. `begin`: the storage offset that the tensor must have, if such a call
+    names an offset.
     """
 
     name: str
@@ -65,9 +69,11 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The graph; the leaves of its calls; the tensors that it changes and are not of the call, by name, in order.
+    """A program as one graph. `inputs` are the leaves of a call's arguments.
 
-    `parameters` are the names of the call's arguments, those without a keyword first; the specs are torch's trees.
+    `state` holds the buffers that the graph changes, by name; they are the graph's last inputs, in this order.
+    `parameters` are the names of the call's arguments, the positional ones first. `in_spec` and `out_spec` are torch's
+    trees of the arguments and the results.
     """
 
     gm: fx.GraphModule
@@ -84,10 +90,10 @@ def export_program(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
 ) -> torch.export.ExportedProgram:
-    """The function or module, exported by torch; a program that has been exported is given back."""
+    """The function or module as torch.export exports it; an ExportedProgram is returned as it is."""
     if isinstance(program, torch.export.ExportedProgram):
         if dynamic_shapes is not None:
-            why = "it has been exported already, and the dynamic_shapes of that are in it"
+            why = "it has been exported already, with dynamic_shapes of its own"
             raise NotExportable("this program with other dynamic_shapes", why)
         return program
     module = program
@@ -95,14 +101,17 @@ def export_program(
         module = torch.nn.Module()
         module.forward = _function(program, len(args), kwargs or ())
     named = dict(kwargs or {})
-    if len(named) > 1:  # torch takes the order of the call for that of the function
+    if len(named) > 1:  # torch.export takes the order of the call's keywords for that of the function's parameters
         order = [name for name in inspect.signature(module.forward).parameters if name in named]
         named = {name: named[name] for name in (*order, *named)}
     return torch.export.export(module, tuple(args), named, dynamic_shapes=dynamic_shapes)
 
 
-def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> Callable[..., Any]:
-    """A Python function that calls `program`: torch.export needs code and a signature, which operators lack."""
+def _function(program: Callable[..., Any], count: int, named: Iterable[str]) -> Callable[..., Any]:
+    """A Python function that calls `program` with `count` positional arguments and those that are `named`.
+
+    torch.export needs Python code and a signature, which operators lack.
+    """
     if hasattr(program, "__code__"):
         return program
 
@@ -113,7 +122,7 @@ def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> 
     try:
         signature = inspect.signature(program)
     except ValueError:  # an operator in C++
-        by_place = [inspect.Parameter(f"arg{n}", inspect.Parameter.POSITIONAL_ONLY) for n in range(given)]
+        by_place = [inspect.Parameter(f"arg{n}", inspect.Parameter.POSITIONAL_ONLY) for n in range(count)]
         by_name = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in named]
         signature = inspect.Signature([*by_place, *by_name])
     made.__signature__ = signature
@@ -122,7 +131,7 @@ def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> 
 
 @contextmanager
 def refusing_eager() -> Iterator[None]:
-    """A context in which a graph that minductor does not take is NotExportable: an exported program has no eager."""
+    """A context that raises NotExportable for a graph that torch.compile would run in eager."""
     try:
         yield
     except UnsupportedInput as reason:
@@ -131,7 +140,7 @@ def refusing_eager() -> Iterator[None]:
 
 
 def read_program(program: torch.export.ExportedProgram) -> Exported:
-    """The graph of a program, with its weights in it."""
+    """The program as one ATen graph, with its weights in it."""
     program = merge_tied_weights(program)
     try:
         program = program.run_decompositions(_decompositions())
@@ -145,7 +154,10 @@ def read_program(program: torch.export.ExportedProgram) -> Exported:
 
 
 def _with_window_offsets(found: Exported) -> Exported:
-    """The program with the checks that `as_strided` needs noted at its leaves; refuses inputs whose copy differs."""
+    """The program with `is_windowed` and `begin` set on the leaves on which it calls `as_strided`.
+
+    Refuses a written input that AOTAutograd traced as a copy, if `as_strided` finds other elements on that copy.
+    """
     inputs = found.gm.graph.find_nodes(op="placeholder")
     leaves: dict[int | None, Leaf] = {leaf.input: leaf for leaf in found.inputs if leaf.input is not None}
     for n, begin in window_offsets(found.gm, [node.meta.get("val") for node in inputs]).items():
@@ -170,11 +182,13 @@ def _is_composite(op: Any) -> bool:
 
 
 class _Reader:
+    """Copies a program's graph into one that holds its weights."""
+
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
         self.graph = fx.Graph()
-        self.held: dict[str, Any] = {}  # what the graph reads by name: weights, graphs of higher-order operators
-        self.new: dict[fx.Node, fx.Node] = {}
+        self.held: dict[str, Any] = {}  # the graph's attributes: weights, and graphs of higher-order operators
+        self.new: dict[fx.Node, fx.Node] = {}  # node of the program -> its copy
         self.leaves: list[Leaf] = []
         self.state: dict[str, torch.Tensor] = {}
 
@@ -206,7 +220,7 @@ class _Reader:
         )
 
     def _results(self, end: fx.Node) -> tuple[list[Any], dict[str | None, fx.Node]]:
-        """What the call gives, and the new value of each input or buffer that it changes, by name."""
+        """The results of a call, and the new value of each input or buffer that the program changes, by its name."""
         results: list[Any] = []
         changes: dict[str | None, fx.Node] = {}
         values: Any = end.args[0]
@@ -228,7 +242,7 @@ class _Reader:
         self.new[node].meta.update(node.meta)
 
     def _weight(self, node: fx.Node, spec: Any, *, is_changed: bool) -> None:
-        """A tensor of the program's: held by the graph, or one more input if it changes."""
+        """Adds a weight of the program: an attribute of the graph, or an input if the program changes it."""
         program = self.program
         value: Any = program.state_dict.get(spec.target, program.constants.get(spec.target))
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or value.is_meta:
@@ -245,7 +259,7 @@ class _Reader:
 
 
 def _parameter_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
-    """The names of the arguments; those that have none are numbered."""
+    """The names of the arguments; `arg0`, `arg1`, ... for positional ones if the program does not name them."""
     spec: Any = program.call_spec.in_spec
     positional, by_name = spec.children()
     signature = program.module_call_graph[0].signature

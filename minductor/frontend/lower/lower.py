@@ -81,7 +81,7 @@ class _Walk:
             tuple(state.notes),
             tuple(state.regions.values()),
             self._distinct_objects(outputs),
-            tuple(number for number in graph.laid if isinstance(outputs[number], View)),
+            tuple(number for number in graph.fixed_stride_outputs if isinstance(outputs[number], View)),
         )
 
     def _input(self, number: int) -> ir.Input:

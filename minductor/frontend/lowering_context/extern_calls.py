@@ -78,8 +78,9 @@ def _copied_view(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[
         raise UnsupportedInput(name, f"an overlapping view ({ctx.node.op})")
     reason = "its view is copied"
     ctx.add_note(f"{op}: {reason}")
-    is_returned = any(arg == NodeRef(name) for n, arg in enumerate(ctx.graph.outputs) if n not in ctx.graph.laid)
-    if op == "aten._conj_copy.out" and is_returned:  # the user sees the strides that the argument has
+    numbers = {number for number, arg in enumerate(ctx.graph.outputs) if arg == NodeRef(name)}
+    if op == "aten._conj_copy.out" and not numbers.issubset(ctx.graph.fixed_stride_outputs):
+        # the user sees the strides that the argument has
         ctx.add_extern("aten.conj_physical.default", args, kwargs, (out,), reason)
     else:
         ctx.add_extern(op, args, kwargs, (out,), reason, form="out")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
+Row: TypeAlias = "tuple[int, ...]"  # sizes or strides, each a number or a SymInt
 
 
 def _operators(names: str) -> frozenset[str]:
@@ -47,7 +47,7 @@ BY_MEMORY_FORMAT = _operators(
     " upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d"
     " upsample_trilinear3d"
 )
-# the same, but a first argument that is contiguous in either memory format keeps its format
+# as BY_MEMORY_FORMAT, but if the first argument is contiguous in a memory format, the result has that format
 BY_CONTIGUITY = _operators(
     "_native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional"
     " _native_batch_norm_legit_no_training native_batch_norm"
@@ -58,9 +58,9 @@ POINTWISE = _operators(
     "complex floor_divide hardswish hardswish_backward hardtanh_backward mse_loss polar rsub.Tensor smooth_l1_loss"
     " softplus_backward"
 )
-# Fourier transforms stay calls: the call's result has eager's strides, only the trace has others
+# Fourier transforms stay calls: the result of the call has eager's strides, and only the trace has others
 FOURIER_TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
-# pointwise operators that eager computes by several others
+# pointwise operators that eager computes by several operators
 COMPUTED_IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
 # operators whose last tensor is eager's first operand
 REVERSED_ARGUMENTS = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
@@ -73,14 +73,15 @@ WRONG_IN_FAKE_TENSORS = _operators(
     " index_fill.int_Scalar index_fill.int_Tensor ldexp.Tensor logaddexp logaddexp2 logical_and logical_or logical_xor"
     " logit_backward native_dropout_backward nll_loss2d_forward pow.Scalar special_xlog1py xlogy.Tensor"
 ).union(BY_MEMORY_FORMAT, BY_CONTIGUITY, POINTWISE, ROLL, GATED)
-_OPERAND_NAMES = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
+# names of parameters at which a number broadcasts as a tensor does
+_OPERAND_NAMES = frozenset({"self", "other", "x", "n"})
 _FLOATS_OF_16_BITS = frozenset({torch.float16, torch.bfloat16})
 _COMPLEX_OF_REALS = frozenset({"aten.complex.default", "aten.polar.default"})  # complex results of real numbers
-_CONDITIONS = frozenset({"condition", "mask"})  # and of those that are not cast to the others' dtype
+_CONDITIONS = frozenset({"condition", "mask"})  # names of parameters that eager does not cast to the common dtype
 
 
 class Layout(NamedTuple):
-    """Of one argument.
+    """The size and the strides of a tensor.
 
     >>> Layout((3, 1), (1, 7)).is_contiguous, Layout((3, 1), (1, 7)).is_dense
     (True, True)
@@ -99,7 +100,7 @@ class Layout(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements fill their memory, and no two elements share a place."""
+        """Whether the elements fill their memory without gaps, and no two elements share memory."""
         left = [d for d, n in enumerate(self.size) if not _is_one(n)]
         step = 1
         while left:
@@ -120,18 +121,21 @@ class Layout(NamedTuple):
         return True
 
     def broadcast_strides(self, size: Row) -> Row:
-        """Its strides among arguments that broadcast to `size`."""
+        """The strides of this tensor expanded to `size`: 0 in the dimensions along which it is repeated."""
         new = len(size) - len(self.size)
         own = zip(self.size, self.stride, size[new:], strict=True)
         return (0,) * new + tuple(0 if _is_one(n) and not _is_one(whole) else s for n, s, whole in own)
 
     def copy_strides(self) -> Row | None:
-        """The strides of a copy."""
+        """The strides of a copy that preserves the format; None if they depend on the value of a symbol."""
         return self.stride if self.is_dense else dense_strides(self.size, [self.stride])
 
 
 def dense_strides(size: Row, strides: Sequence[Row]) -> Row | None:
-    """Without gaps, the dimensions in the order of the first strides that tell two apart; else as they stand.
+    """The strides of a new tensor without gaps whose dimensions are ordered as in `strides`.
+
+    The first of the strides that differ in two dimensions orders these. Dimensions that no strides order stay in
+    row-major order. None if the order depends on the value of a symbol.
 
     >>> dense_strides((3, 1, 2), [(0, 0, 0), (1, 8, 16)])
     (1, 3, 3)
@@ -152,20 +156,22 @@ def dense_strides(size: Row, strides: Sequence[Row]) -> Row | None:
 
 
 def _strides_in_order(size: Row, inner_first: Sequence[int]) -> Row:
-    found = [0] * len(size)
+    """The strides without gaps of dimensions in the order `inner_first`, the innermost dimension first."""
+    strides = [0] * len(size)
     step = 1
     for d in inner_first:
-        found[d] = step
+        strides[d] = step
         step *= size[d]
-    return tuple(found)
+    return tuple(strides)
 
 
 def _channels_last(rank: int) -> Sequence[int]:
+    """The dimensions from the innermost to the outermost in the memory format channels_last."""
     return (1, *range(rank - 1, 1, -1), 0)
 
 
 def _compare(size: Row, strides: Sequence[Row], a: int, b: int) -> int | None:
-    """-1 if dimension a is inside of b, 1 if it is outside, 0 if no stride tells, None if it depends on symbols."""
+    """-1 if the strides put dimension a inside of b, 1 if outside, 0 if neither; None if symbols decide."""
     for stride in strides:
         if _is_zero(stride[a]) or _is_zero(stride[b]):
             continue
@@ -180,7 +186,7 @@ def _compare(size: Row, strides: Sequence[Row], a: int, b: int) -> int | None:
 
 
 def _is_multiple(a: Any, b: Any) -> bool:
-    """Whether a is known to be as large as b; strides that are products of symbols are compared as multiples."""
+    """Whether a is known to be at least b; a product of symbols is so if it is a multiple of b."""
     return _is_known(a >= b) or _is_known(a % b == 0)
 
 
@@ -198,7 +204,7 @@ def _is_zero(n: Any) -> bool:
 
 
 def _is_known(fact: Any) -> bool:
-    """Whether it holds whatever the symbols are; it adds no guard."""
+    """Whether a condition holds for all values of the symbols in it; adds no guard."""
     if isinstance(fact, bool):
         return fact
     from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -206,21 +212,21 @@ def _is_known(fact: Any) -> bool:
     return statically_known_true(fact)
 
 
-def broadcast_result_strides(given: Sequence[Layout], size: Row) -> Row | None:
-    """The strides of a result of that size; a number among the arguments is a layout without dimensions."""
-    if all(len(g.size) == len(size) and all(map(_is_same, g.size, size)) for g in given):
-        if all(g.is_contiguous for g in given):
+def broadcast_result_strides(operands: Sequence[Layout], size: Row) -> Row | None:
+    """The strides that eager gives to a pointwise result of that size; a number is an operand without dimensions."""
+    if all(len(x.size) == len(size) and all(map(_is_same, x.size, size)) for x in operands):
+        if all(x.is_contiguous for x in operands):
             return dense_strides(size, ())
-        if all(g.is_channels_last for g in given):
+        if all(x.is_channels_last for x in operands):
             return _strides_in_order(size, _channels_last(len(size)))
-        first, *others = given
-        if first.is_dense and all(all(map(_is_same, g.stride, first.stride)) for g in others):
+        first, *others = operands
+        if first.is_dense and all(all(map(_is_same, x.stride, first.stride)) for x in others):
             return first.stride
-    return dense_strides(size, [g.broadcast_strides(size) for g in given])
+    return dense_strides(size, [x.broadcast_strides(size) for x in operands])
 
 
 def _is_number(n: Any) -> bool:
-    """Whether it is one, or a symbol that has become one."""
+    """Whether a size is an int, or a SymInt that torch has found to be constant."""
     return type(n) is int or n.node.maybe_as_int() is not None
 
 
@@ -233,9 +239,10 @@ def layout_of(x: torch.Tensor) -> Layout:
 
 
 def is_ambiguous(op: Any, args: Sequence[Any]) -> bool:
-    """Whether torch's formulas may give other strides: to a dimension of size 1, but for a few operators.
+    """Whether torch may trace other strides for the result of a call than eager gives.
 
-    They take floats of 16 bits through float32, by a copy in which an expanded dimension has a place.
+    It may for operators in WRONG_IN_FAKE_TENSORS and for tensors with a dimension of size 1. It may also for expanded
+    tensors of 16-bit floats, because torch's formulas cast these to float32, and the copy is no longer expanded.
     """
     tensors = [x for x in args if isinstance(x, torch.Tensor)]
     if any(x.dtype in _FLOATS_OF_16_BITS and any(map(_is_zero, x.stride())) for x in tensors):
@@ -244,7 +251,10 @@ def is_ambiguous(op: Any, args: Sequence[Any]) -> bool:
 
 
 def eager_strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
-    """Those that eager gives to the result of a pointwise operator, or of one that is named above."""
+    """The strides that eager gives to the result of a pointwise operator, or of an operator in WITH_OWN_STRIDES.
+
+    None if the traced strides are to be kept.
+    """
     name, size = str(op), tuple(result.shape)
     if not size or any(map(_is_zero, size)):
         return None
@@ -255,49 +265,51 @@ def eager_strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | N
     if name in BY_MEMORY_FORMAT or name in BY_CONTIGUITY:
         return _memory_format_strides(args[0], size, keeps=name in BY_CONTIGUITY)
     if name in INDEX:
-        found = _index_operands(layout_of(args[0]), args[1])
-        return None if found is None else broadcast_result_strides(found, size)
+        operands = _index_operands(layout_of(args[0]), args[1])
+        return None if operands is None else broadcast_result_strides(operands, size)
     if name in ROLL:
         return _roll_strides(*args)
     if name in GATED:
         return broadcast_result_strides([Layout(size, args[0].stride())] * 2, size)
     if op is torch.ops.aten.ldexp.Tensor and args[0].is_floating_point() and not args[1].is_floating_point():
         return _ldexp_strides(layout_of(args[0]), layout_of(args[1]), size)
-    found = _layouts_of_operands(op, args, result.dtype)
-    return None if found is None else broadcast_result_strides(found, size)
+    operands = _layouts_of_operands(op, args, result.dtype)
+    return None if operands is None else broadcast_result_strides(operands, size)
 
 
 def _layouts_of_operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout] | None:
-    """Of the arguments that eager walks along, after it has cast them to one dtype."""
-    places = [p.name if str(p.type) in ("Tensor", "Scalar", "number") else "" for p in op._schema.arguments]
-    given = [(place, arg) for place, arg in zip(places, args, strict=False) if _is_operand(place, arg)]
-    if given and (common == torch.bool or str(op) in _COMPLEX_OF_REALS):
-        common = torch.result_type(given[0][1], given[-1][1])
+    """The layouts of a pointwise operator's operands in eager, where each is cast to the dtype `common` first."""
+    names = [p.name if str(p.type) in ("Tensor", "Scalar", "number") else "" for p in op._schema.arguments]
+    operands = [(name, arg) for name, arg in zip(names, args, strict=False) if _is_operand(name, arg)]
+    if operands and (common == torch.bool or str(op) in _COMPLEX_OF_REALS):
+        common = torch.result_type(operands[0][1], operands[-1][1])
     if str(op) in REVERSED_ARGUMENTS:
-        given.reverse()
-    found: list[Layout] = []
-    for place, arg in given:
-        if not isinstance(arg, torch.Tensor):
-            found.append(Layout((), ()))
-            continue
-        own = layout_of(arg)
-        if op is torch.ops.aten.ldexp.Tensor and place == "other":
-            stride = dense_strides(own.size, ())  # of a power of two
-        else:
-            stride = own.copy_strides() if arg.dtype != common and place not in _CONDITIONS else own.stride
+        operands.reverse()
+    layouts: list[Layout] = []
+    for name, arg in operands:
+        own = layout_of(arg) if isinstance(arg, torch.Tensor) else Layout((), ())
+        stride: Row | None = own.stride
+        if op is torch.ops.aten.ldexp.Tensor and name == "other":
+            stride = dense_strides(own.size, ())  # the strides of 2 ** other
+        elif isinstance(arg, torch.Tensor) and arg.dtype != common and name not in _CONDITIONS:
+            stride = own.copy_strides()
         if stride is None:
             return None
-        found.append(Layout(own.size, stride))
-    return found
+        layouts.append(Layout(own.size, stride))
+    return layouts
 
 
-def _is_operand(place: str, arg: object) -> bool:
+def _is_operand(name: str, arg: object) -> bool:
+    """Whether an argument broadcasts: a tensor, or a number for a parameter that takes numbers beside tensors."""
     is_number = isinstance(arg, int | float | complex | torch.SymInt | torch.SymFloat)
-    return isinstance(arg, torch.Tensor) or (place in _OPERAND_NAMES and is_number)
+    return isinstance(arg, torch.Tensor) or (name in _OPERAND_NAMES and is_number)
 
 
 def _memory_format_strides(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
-    """Row-major or with the channels last; a contiguous argument may keep what it is."""
+    """Strides in the memory format that torch suggests for `x`; if it `keeps` formats, in that of a contiguous `x`.
+
+    None if the values of symbols decide the format.
+    """
     own, channels_last = layout_of(x), _channels_last(len(size))
     is_known = all(_is_number(n) for n in (*own.size, *own.stride, *size))
     if own.is_contiguous and (keeps or not is_known):
@@ -309,18 +321,21 @@ def _memory_format_strides(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | 
 
         is_row_major = suggest_memory_format(x) is torch.contiguous_format
         return dense_strides(size, ()) if is_row_major else _strides_in_order(size, channels_last)
-    # with symbols only what leaves no doubt
+    # with symbols, a format is chosen only if it is right for all their values
     if len(size) not in (4, 5) or any(_is_more(own.stride[a], own.stride[b]) for a, b in pairwise(channels_last)):
         return dense_strides(size, ())
     is_wide = own.is_channels_last and _is_known(own.size[1] > 1) and any(_is_known(n > 1) for n in own.size[2:])
     if not is_wide:
         return None
     is_nested = all(_is_multiple(own.stride[b], own.size[a] * own.stride[a]) for a, b in pairwise(channels_last))
-    return _strides_in_order(size, channels_last) if is_nested else None  # else dimensions of size 1 tell otherwise
+    return _strides_in_order(size, channels_last) if is_nested else None
 
 
 def _roll_strides(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Row | None:
-    """Along each dimension two parts are concatenated, with the channels last if both suggest that."""
+    """The strides of a rolled tensor: eager concatenates two parts of it along each rolled dimension.
+
+    A concatenation is in the memory format channels_last if both parts suggest that format.
+    """
     size, stride = tuple(x.shape), x.stride()
     if not dims:
         return dense_strides(size, ())
@@ -330,50 +345,52 @@ def _roll_strides(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = 
 
     for shift, dim in zip(shifts, dims, strict=True):
         first = shift % size[dim]
-        parts = [
-            [n if d == dim % len(size) else whole for d, whole in enumerate(size)] for n in (first, size[dim] - first)
-        ]
+        d = dim % len(size)
+        parts = [(*size[:d], n, *size[d + 1 :]) for n in (first, size[d] - first)]
         is_last = all(are_strides_like_channels_last_or_false(part, stride) for part in parts)
         stride = _strides_in_order(size, _channels_last(len(size)) if is_last else range(len(size) - 1, -1, -1))
     return stride
 
 
 def _ldexp_strides(x: Layout, exponent: Layout, size: Row) -> Row | None:
-    """Scaled by powers of two that are integers: in memory like that of x, unless it has to be resized."""
+    """The strides of ldexp with integer exponents: those of a copy of x, unless x broadcasts."""
     if len(x.size) == len(size) and all(map(_is_same, x.size, size)):
         return x.copy_strides()
     return broadcast_result_strides([x, exponent], size)
 
 
 def _index_operands(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:
-    """Of the tensor, and of the indices, as both stand in the result: the indexed dimensions have stride 0.
+    """The layouts of an indexed tensor and of the indices as views of the result's rank.
 
-    Indices that are not side by side come first. None where the number of elements depends on the indices.
+    The tensor has stride 0 in the dimensions of the indices, and these come first unless the indexed dimensions are
+    adjacent. None if an index is a mask, whose values decide the result's size.
     """
-    taken = [d for d, index in enumerate(indices) if index is not None]
-    given = [index for index in indices if index is not None]
-    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+    indexed = [d for d, index in enumerate(indices) if index is not None]
+    tensors = [index for index in indices if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in tensors):
         return None
-    size = tuple(torch.broadcast_shapes(*(index.shape for index in given)))
-    rest = [d for d in range(len(x.size)) if d not in taken]
-    first = taken[0] if taken[-1] - taken[0] == len(taken) - 1 else 0
+    size = tuple(torch.broadcast_shapes(*(index.shape for index in tensors)))
+    rest = [d for d in range(len(x.size)) if d not in indexed]
+    first = indexed[0] if indexed[-1] - indexed[0] == len(indexed) - 1 else 0
     before, after = rest[:first], rest[first:]
 
     def around(own: Row, values: Row) -> Row:
         return (*(values[d] for d in before), *own, *(values[d] for d in after))
 
-    found = [Layout(around(size, x.size), around((0,) * len(size), x.stride))]
+    operands = [Layout(around(size, x.size), around((0,) * len(size), x.stride))]
     ones = around(size, (1,) * len(x.size))
-    for index in given:
-        stride = view_strides(Layout(size, layout_of(index).broadcast_strides(size)), around(size, (1,) * len(x.size)))
+    for index in tensors:
+        stride = view_strides(Layout(size, layout_of(index).broadcast_strides(size)), ones)
         if stride is None:
             return None
-        found.append(Layout(ones, stride))
-    return found
+        operands.append(Layout(ones, stride))
+    return operands
 
 
 def view_strides(x: Layout, size: Row) -> Row | None:
-    """The strides of a view of that size: for a dimension of size 1 that of the next outer element of those within it.
+    """The strides that eager gives to a view of x of that size; None if the values of symbols decide them.
+
+    A dimension of size 1 has the stride of a whole row of the dimensions inside of it.
 
     >>> view_strides(Layout((3, 1), (1, 7)), (1, 3, 1)), view_strides(Layout((4, 1, 3), (3, 7, 1)), (12,))
     ((3, 1, 7), (1,))
@@ -382,22 +399,22 @@ def view_strides(x: Layout, size: Row) -> Row | None:
         return None
     if not x.size:
         return (1,) * len(size)
-    found: list[Any] = []
+    strides: list[Any] = []
     left = list(size)
     step: Any = x.stride[-1]
     old: Any = 1
     new: Any = 1
-    for d in range(len(x.size) - 1, -1, -1):  # what lies without gaps is split and merged as a whole
+    for d in range(len(x.size) - 1, -1, -1):  # adjacent dimensions without gaps are split and merged together
         old *= x.size[d]
         if d and (_is_known(x.size[d - 1] == 1) or _is_known(x.stride[d - 1] == old * step)):
             continue
         while left and (_is_known(left[-1] == 1) or not _is_known(new == old)):
-            found.append(new * step)
+            strides.append(new * step)
             new *= left.pop()
         if not _is_known(new == old):
             return None
         step, old, new = x.stride[d - 1], 1, 1
-    return tuple(reversed(found))
+    return tuple(reversed(strides))
 
 
 def transform_strides(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) -> Row | None:
@@ -415,7 +432,7 @@ def transform_strides(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) 
     if op is torch.ops.aten._fft_r2c.default:
         others = _outer_first(own, dims[:-1])
         return None if others is None else _strides_with_inner(own, [*others, *last], size)
-    if len(dims) > 1:  # the other dimensions first
+    if len(dims) > 1:  # c2r first transforms all dimensions but the last one
         stride = _strides_with_inner(own, _outer_first(own, dims[:-1]), own.size)
         if stride is None:
             return None
@@ -424,9 +441,10 @@ def transform_strides(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) 
 
 
 def _strides_with_inner(x: Layout, inner: Sequence[int] | None, size: Row) -> Row | None:
-    """With some dimensions inside of the others, which stay in their order.
+    """The strides of a result whose dimensions `inner`, outermost first, lie inside of all others.
 
-    Where strides do not tell that, the library's partition does: it fills the places of inner ones from the end.
+    The others are ordered by x's strides. If two strides are equal, the library's partition of the dimensions decides:
+    it puts dimensions from the end into the places of inner ones.
     """
     if inner is None:
         return None
@@ -437,16 +455,16 @@ def _strides_with_inner(x: Layout, inner: Sequence[int] | None, size: Row) -> Ro
 
 
 def _outer_first(x: Layout, dims: Sequence[int]) -> Sequence[int] | None:
-    """Dimensions by their strides, the largest first; equal ones in the order that is given."""
-    found: list[int] = []
+    """Dimensions by their strides, the largest first; dimensions of one stride stay in the order of `dims`."""
+    order: list[int] = []
     for d in dims:
-        at = len(found)
-        while at and not _is_multiple(x.stride[found[at - 1]], x.stride[d]):
-            if not _is_multiple(x.stride[d], x.stride[found[at - 1]]):
+        at = len(order)
+        while at and not _is_multiple(x.stride[order[at - 1]], x.stride[d]):
+            if not _is_multiple(x.stride[d], x.stride[order[at - 1]]):
                 return None
             at -= 1
-        found.insert(at, d)
-    return found
+        order.insert(at, d)
+    return order
 
 
 def with_strides(result: torch.Tensor, stride: Row) -> torch.Tensor:
