@@ -112,12 +112,9 @@ def close_lanes(out: Lines, axis: str, first: str, last: str, lanes: int, bad: S
         (f"{start} + {lanes} <= {last}", f"{start} += {lanes}", str(lanes)),
         (f"{start} < {last}", f"{start} = {last}", f"(int)({last} - {start})"),
     ):
-        out.open(f"for (; {condition}; {step})")
-        out.pragma(f"omp simd{clause(bad)}")
-        out.open(f"for (int l = 0; l < {count}; ++l)")
-        out.add(f"const {kind} found = {axis}_lane({start} + l, l, {names});")
-        for number, name in enumerate(bad):
-            out.add(f"{name} = found.value[{number}];")
-        out.close()
-        out.close()
+        with out.block(f"for (; {condition}; {step})"):
+            out.pragma(f"omp simd{clause(bad)}")
+            with out.block(f"for (int l = 0; l < {count}; ++l)"):
+                out.add(f"const {kind} found = {axis}_lane({start} + l, l, {names});")
+                out.add(*(f"{name} = found.value[{number}];" for number, name in enumerate(bad)))
     out.close("} while (false);")

@@ -84,19 +84,17 @@ def kernel_text(
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told, len({*stored}) < len(stored))
     values.stored_as = stored_as(kernel.body, dtypes)
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
-    for line in comment(kernel.origins if origins is None else origins):
-        out.add(line)
-    out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
-    if checked:
-        out.add(f"uint64_t {', '.join(f'bad{n + 1} = 0' for n in range(len(checked)))};")
-        for line in unreadable(kernel, values.errors, wanted):
-            out.add(line)
-    NestPrinter(kernel, values).print()
-    order = {origin.node: n for n, origin in enumerate(kernel.origins if origins is None else origins)}
-    for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(error_node(row[1]), 0)):
-        cpp_checks.report(kernel, op, number, values)
-    out.add("return 0;")
-    out.close()
+    nodes = kernel.origins if origins is None else origins
+    out.add(*comment(nodes))
+    with out.block(f"{linkage} int64_t {symbol}({', '.join(parameters)})"):
+        if checked:
+            out.add(f"uint64_t {', '.join(f'bad{n + 1} = 0' for n in range(len(checked)))};")
+            out.add(*unreadable(kernel, values.errors, wanted))
+        NestPrinter(kernel, values).print()
+        order = {origin.node: n for n, origin in enumerate(nodes)}
+        for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(error_node(row[1]), 0)):
+            cpp_checks.report(kernel, op, number, values)
+        out.add("return 0;")
     return "\n".join(out.lines) + "\n"
 
 
@@ -120,13 +118,9 @@ def parts_text(
     parameters = [f"{'' if s in given.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in given.storages]
     parameters += _numbers(given.sizes)
     out = Lines()
-    for line in comment(kernel.origins if origins is None else origins):
-        out.add(line)
-    out.open(f'extern "C" int64_t {symbol}({", ".join(parameters)})')
-    for call in calls:
-        out.add(call)
-    out.add("return 0;")
-    out.close()
+    out.add(*comment(kernel.origins if origins is None else origins))
+    with out.block(f'extern "C" int64_t {symbol}({", ".join(parameters)})'):
+        out.add(*calls, "return 0;")
     return "".join(written) + "\n".join(out.lines) + "\n"
 
 

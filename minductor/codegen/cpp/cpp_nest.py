@@ -7,7 +7,8 @@ It prints the schedule's tree of loops and decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
@@ -166,8 +167,7 @@ class NestPrinter:
 
     def loop(self, loop: Loop) -> None:
         if calls := self.transposed(loop):
-            for call in calls:
-                self.out.add(call)
+            self.out.add(*calls)
             return
         if loop.kind == "parallel" and loop.carries:
             self.parts_loop(loop)
@@ -216,25 +216,21 @@ class NestPrinter:
             self.out.add(f"{cpp_type(dtype)} {name}_whole;")
         is_short = f"if ({index_text(self.extents[loop.axis])} <= {block})"
         for test, each in ((is_short, replace(row, carries=loop.carries)), ("else", loop)):
-            self.out.open(test)
-            self.reducing(each)
-            for name in names:
-                self.out.add(f"{name}_whole = {name};")
-            self.out.close()
+            with self.out.block(test):
+                self.reducing(each)
+                self.out.add(*(f"{name}_whole = {name};" for name in names))
         for name, dtype in zip(names, kinds, strict=True):
             self.values.define(name, dtype, f"{name}_whole")
 
     def run_unmasked(self, loop: Loop) -> None:
         """Two versions of a loop: without the masks that a test before the loop makes redundant, and with them."""
         tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
-        self.out.open(f"if ({' & '.join(tests)})")
-        self.unmasked = frozenset(loop.unmasked)
-        self.run_pieces(loop)
-        self.unmasked = frozenset()
-        self.out.close()
-        self.out.open("else")
-        self.run_pieces(loop)
-        self.out.close()
+        with self.out.block(f"if ({' & '.join(tests)})"):
+            self.unmasked = frozenset(loop.unmasked)
+            self.run_pieces(loop)
+            self.unmasked = frozenset()
+        with self.out.block("else"):
+            self.run_pieces(loop)
 
     def run_pieces(self, loop: Loop) -> None:
         """A loop, split at the cuts of the schedule."""
@@ -251,9 +247,8 @@ class NestPrinter:
         """Adds the accumulators of an inner loop to those of the loop around it, lane by lane."""
         if total.size:
             self.out.pragma("omp simd")
-            self.out.open(f"for (int j = 0; j < {total.size}; ++j)")
-            self.join(total, total.at("j"), block.at("j"))
-            self.out.close()
+            with self.out.block(f"for (int j = 0; j < {total.size}; ++j)"):
+                self.join(total, total.at("j"), block.at("j"))
         else:
             self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
         self.carries[total.position] = total
@@ -351,35 +346,28 @@ class NestPrinter:
         trees = [step for step in loop.body if isinstance(step, Loop) and step.kind == "tree"]
         start, size = f"{loop.axis}_strip", FEW if trees else loop.lanes or STRIP
         first, last = self.range(loop.axis)
-        self.out.open(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA")
         of_rows = [(tree, [strip for strip in found if strip.is_row and strip.position in tree.body]) for tree in trees]
         parts = [(None, [strip for strip in found if not strip.is_row]), *of_rows]
-        for tree, each in parts:
-            for strip in each:
-                self.out.add(f"float {strip.name}{'[rows]' if tree else ''}[{size}];")
-            self.convert([strip.before for strip in each if strip.before], tree)
-        if loop.kind == "vector":
-            self.out.pragma("omp simd")
-        self.out.open("for (int l = 0; l < count; ++l)")
-        self.out.add(f"const int64_t {loop.axis} = {start} + l;")
-        self.opened[loop.axis] = True
-        self.strips = {strip.position: strip.array for strip in found}
-        self.steps(loop.body)
-        self.strips = {}
-        self.out.close()
-        for tree, each in parts:
-            self.convert([strip.after for strip in each if strip.after], tree)
-        self.out.close("});")
+        with self.out.block(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA", "});"):
+            for tree, each in parts:
+                self.out.add(*(f"float {strip.name}{'[rows]' if tree else ''}[{size}];" for strip in each))
+                self.convert([strip.before for strip in each if strip.before], tree)
+            if loop.kind == "vector":
+                self.out.pragma("omp simd")
+            with self.out.block("for (int l = 0; l < count; ++l)"):
+                self.out.add(f"const int64_t {loop.axis} = {start} + l;")
+                self.opened[loop.axis] = True
+                self.strips = {strip.position: strip.array for strip in found}
+                self.steps(loop.body)
+                self.strips = {}
+            for tree, each in parts:
+                self.convert([strip.after for strip in each if strip.after], tree)
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
     def convert(self, calls: Sequence[str], tree: Loop | None) -> None:
-        """The calls that convert strips; inside a tree, those of each row."""
-        if tree and calls:
-            self.open_rows(tree)
-        for call in calls:
-            self.out.add(call)
-        if tree and calls:
-            self.out.close("});")
+        """Writes the calls that convert strips; inside a tree, for each row of the group."""
+        with self.each_row(tree) if tree and calls else nullcontext():
+            self.out.add(*calls)
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
         """Copies scalars and pointers into variables of each thread.
@@ -442,24 +430,24 @@ class NestPrinter:
         self.terms = {carry.position: f"{self.label(carry.position)}_terms" for carry in totals}
         for carry in totals:
             self.out.add(f"{array_type(carry.dtypes[0])} {self.terms[carry.position]}[rows];")
-        self.open_rows(loop)
-        self.opened[loop.axis] = True
-        self.steps(loop.body)
-        self.out.close("});")
+        with self.each_row(loop):
+            self.opened[loop.axis] = True
+            self.steps(loop.body)
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
         terms, self.terms = self.terms, {}
-        self.out.open("md_join_rows(rows, [&](int a, int b) MD_LAMBDA")
-        for carry in totals:
-            name = terms[carry.position]
-            self.join(carry, [f"{name}[a]"], [f"{name}[b]"])
-        self.out.close("});")
+        with self.out.block("md_join_rows(rows, [&](int a, int b) MD_LAMBDA", "});"):
+            for carry in totals:
+                name = terms[carry.position]
+                self.join(carry, [f"{name}[a]"], [f"{name}[b]"])
         for carry in totals:
             self.join(carry, carry.elements(), [f"{terms[carry.position]}[0]"])
 
-    def open_rows(self, tree: Loop) -> None:
-        """Opens what is done for each row of a group."""
-        self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
-        self.out.add(f"const int64_t {tree.axis} = {self.blocks[tree.axis].start} + r;")
+    @contextmanager
+    def each_row(self, tree: Loop) -> Generator[None]:
+        """Runs the lines that are added in a `with` statement for each row of a group."""
+        with self.out.block("md_rows(rows, [&](int r) MD_LAMBDA", "});"):
+            self.out.add(f"const int64_t {tree.axis} = {self.blocks[tree.axis].start} + r;")
+            yield
 
     def open(self, loop: Loop) -> None:
         axis = loop.axis
@@ -573,9 +561,8 @@ class NestPrinter:
             return
         if carry.lanes:
             if carry.lanes > 1:
-                self.out.open(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA")
-                self.join(carry, carry.at("a"), carry.at("b"))
-                self.out.close("});")
+                with self.out.block(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA", "});"):
+                    self.join(carry, carry.at("a"), carry.at("b"))
             for name, array, dtype in zip(carry.names, arrays, carry.dtypes, strict=True):
                 self.values.define(name, dtype, f"{array.name}[0]")
             arrays = tuple(Array(name, ()) for name in carry.names)
@@ -634,21 +621,18 @@ class NestPrinter:
         alone.
         """
         arrays = tuple(Array(f"{name}_parts", old.dims) for name, old in zip(carry.names, carry.arrays, strict=True))
-        self.out.open(f"for (int64_t step = 1; step < {count}; step *= 2)")
-        self.out.open(f"for (int64_t part = 0; part + step < {count}; part += 2 * step)")
-        if arrays[0].dims:
-            size = arrays[0].count()
-            self.out.pragma("omp simd")
-            self.out.open(f"for (int j = 0; j < {size}; ++j)")
-            left, right = f"part * {size} + j", f"(part + step) * {size} + j"
-        else:
-            left, right = "part", "part + step"
         total = replace(carry, arrays=arrays, lanes=0)
-        self.join(total, total.at(left), total.at(right))
-        if arrays[0].dims:
-            self.out.close()
-        self.out.close()
-        self.out.close()
+        with (
+            self.out.block(f"for (int64_t step = 1; step < {count}; step *= 2)"),
+            self.out.block(f"for (int64_t part = 0; part + step < {count}; part += 2 * step)"),
+        ):
+            if arrays[0].dims:
+                size = arrays[0].count()
+                self.out.pragma("omp simd")
+                with self.out.block(f"for (int j = 0; j < {size}; ++j)"):
+                    self.join(total, total.at(f"part * {size} + j"), total.at(f"(part + step) * {size} + j"))
+            else:
+                self.join(total, total.at("part"), total.at("part + step"))
         self.finish(total if arrays[0].dims else replace(total, lanes=1))
 
 

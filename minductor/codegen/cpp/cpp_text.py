@@ -16,7 +16,8 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from minductor.core.dtypes import DType
@@ -32,8 +33,15 @@ class Lines:
         self.lines: list[str] = []
         self.indent = ""
 
-    def add(self, text: str) -> None:
-        self.lines.append(self.indent + text)
+    def add(self, *texts: str) -> None:
+        self.lines += [self.indent + text for text in texts]
+
+    @contextmanager
+    def block(self, head: str, end: str = "}") -> Generator[None]:
+        """Opens a block for the lines that are added in a `with` statement, and closes it behind them."""
+        self.open(head)
+        yield
+        self.close(end)
 
     def open(self, text: str) -> None:
         self.add(text + " {")

@@ -162,11 +162,10 @@ class Values:
     def masked_bits(self, storage: str, index: Expr, condition: str, label: str) -> str:
         """Like `masked`, for such a value that is 0 where the condition does not hold."""
         self.out.add(f"{CPP_STORAGE['f16']} {label}_bits = 0;")
-        self.out.open(f"if ({condition})")
-        self.masks += 1
-        self.out.add(f"{label}_bits = {self.load(storage, index)};")
-        self.masks -= 1
-        self.out.close()
+        with self.out.block(f"if ({condition})"):
+            self.masks += 1
+            self.out.add(f"{label}_bits = {self.load(storage, index)};")
+            self.masks -= 1
         return self.widen_bits(label)
 
     def widen_bits(self, label: str) -> str:
@@ -244,12 +243,11 @@ class Values:
     def masked(self, body: Body, other: LiteralValue, dtype: DType, args: Sequence[str], label: str) -> str:
         taken = parameter_count(body)
         self.out.add(f"{cpp_type(dtype)} {label} = {literal(other, dtype)};")
-        self.out.open(f"if ({args[0]})")
-        self.masks += 1
-        (result,) = self.region(body, args[1 : 1 + taken])
-        self.masks -= 1
-        self.out.add(f"{label} = {result};")
-        self.out.close()
+        with self.out.block(f"if ({args[0]})"):
+            self.masks += 1
+            (result,) = self.region(body, args[1 : 1 + taken])
+            self.masks -= 1
+            self.out.add(f"{label} = {result};")
         return label
 
     def unmasked(self, op: Op, body: Body, captured: Sequence[str]) -> str:

@@ -108,8 +108,8 @@ class TilePrinter:
         self.steps(steps)
         return self.out
 
-    def add(self, text: str) -> None:
-        self.out.append(self.indent + text)
+    def add(self, *texts: str) -> None:
+        self.out += [self.indent + text for text in texts]
 
     def label(self) -> str:
         self.count += 1
@@ -261,8 +261,7 @@ class TilePrinter:
             extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
             start = f"{dim.axis}_start" if dim.parameter or self.wide else dim.axis
             if level is inner and not self.is_turned(level):
-                for line in self.blocks.enter(dim.axis, set(positions(inner.body))):
-                    self.add(line)
+                self.add(*self.blocks.enter(dim.axis, set(positions(inner.body))))
             self.add(f"for {start} in range(0, {extent}, {step}):")
             self.indent += "    "
             first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
@@ -276,8 +275,7 @@ class TilePrinter:
             if self.wide and not dim.parameter:
                 self.add(f"{dim.axis} = {start} + tl.full([], 0, tl.int64)")
         self.steps(inner.body)
-        for line in self.blocks.leave(inner.axis, set(positions(inner.body))):
-            self.add(line)
+        self.add(*self.blocks.leave(inner.axis, set(positions(inner.body))))
         self.indent = self.indent[: -4 * len(chain)]
         for position in loop.carries:
             if isinstance(self.ops[position].attrs, Reduce):
