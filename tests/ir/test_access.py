@@ -59,7 +59,7 @@ def test_a_window_is_read_back() -> None:
 )
 def test_a_block_that_is_not_the_index_is_a_fault(old: str, new: str) -> None:
     assert old in TEXT
-    with pytest.raises(VerifyError, match="a block of memory is what the index says"):
+    with pytest.raises(VerifyError, match="a block of memory holds the elements of its index"):
         verify(parse_program(TEXT.replace(old, new)), "access")
 
 

@@ -93,7 +93,7 @@ def test_a_schedule_with_products_and_choices_is_read_back() -> None:
 
 
 def test_only_sums_of_products_are_products() -> None:
-    with pytest.raises(VerifyError, match="what a matrix unit computes is a sum of products"):
+    with pytest.raises(VerifyError, match="a matrix product of a schedule is a sum of products"):
         verify(program((4,)), "tile")
 
 

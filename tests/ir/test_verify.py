@@ -9,10 +9,10 @@ from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
 from tests.verifying import verify
 
 ORDER = "a version is made once, before its readers, and read before the next"
-ONCE = "a symbol is defined once, before who mentions it"
-OBJECTS = "outputs are one object each, and one object is one view"
-CALLED = "a call names regions of its program, and gives them their sizes"
-FORM = "ops know their arguments, dtypes and axes"
+ONCE = "a symbol is defined once, before its first use"
+OBJECTS = "an output is in one group of distinct outputs, and a group is one view"
+CALLED = "a call names regions of its program and passes their sizes"
+FORM = "ops have valid arguments, dtypes and axes"
 
 # rule, program, old text, new text
 FAULTS = [
@@ -21,9 +21,14 @@ FAULTS = [
     (ORDER, SOFTMAX, "return (buf0@0", "return (buf0@1"),
     (ORDER, CHAIN, "load arg0@0", "load arg0@1"),
     (ORDER, CHAIN, "load buf1@0", "load buf2@0"),
-    ("a node waits for what is made before it", CHAIN, "8) after buf0@0, buf1@0", "8) after buf2@0"),
-    ("a node waits for what is made before it", CHAIN, "offset 0) after buf0@0", "offset 0) after arg0@0"),
-    ("nodes have names of their own", CHAIN, "kernel k1", "kernel k0"),
+    ("a node waits only for versions that an earlier node makes", CHAIN, "8) after buf0@0, buf1@0", "8) after buf2@0"),
+    (
+        "a node waits only for versions that an earlier node makes",
+        CHAIN,
+        "offset 0) after buf0@0",
+        "offset 0) after arg0@0",
+    ),
+    ("no two nodes have the same name", CHAIN, "kernel k1", "kernel k0"),
     (FORM, SOFTMAX, "%3 = exp %2 : f32", "%3 = exp %2 : i64"),
     (FORM, SOFTMAX, "sub %0 %1 : f32 {i0 i1}", "sub %0 %1 : f32 {i0}"),
     (FORM, SOFTMAX, "exp %2", "exp %2 %0"),
@@ -36,18 +41,28 @@ FAULTS = [
     (ONCE, NUMBERS, "(symbol u0)", "(none)"),
     (ONCE, NUMBERS, " defines u1", ""),
     (ONCE, NUMBERS, "index <f0>", "index <t0>"),
-    ("the sizes of results tell what a call defines", NUMBERS, "(buf0@0 i64[2*u1 + 1, 1]", "(buf0@0 i64[u1*u1, 1]"),
+    (
+        "each symbol that a call defines follows from a size of a result",
+        NUMBERS,
+        "(buf0@0 i64[2*u1 + 1, 1]",
+        "(buf0@0 i64[u1*u1, 1]",
+    ),
     (CALLED, CALLS, "region region_0 [s0]", "region region_1 [s0]"),
     (CALLED, CALLS, "region region_0 [s0]", "region region_0 [s0, s0]"),
     (FORM, CALLS, "neg %0 : f32", "neg %0 : i64"),
-    ("floats and truth values stand alone", NUMBERS, "arg0@0[i0]", "arg0@0[i0 + f0]"),
+    ("no index expression contains a float or bool symbol", NUMBERS, "arg0@0[i0]", "arg0@0[i0 + f0]"),
     (OBJECTS, REGIONS, "distinct (2)", "distinct (3)"),
     (OBJECTS, REGIONS, "distinct (2)", "distinct (2) distinct (2)"),
     (OBJECTS, REGIONS, "distinct (2)", "distinct (1, 2)"),
     ("outputs with fixed strides are tensors", REGIONS, "fixed_strides (0)", "fixed_strides (3)"),
-    ("what is complex is given away as such", SOFTMAX, "return (buf0@0 f32", "return (buf0@0 c64"),
-    ("loads widen and stores round", SOFTMAX, "arg0: f32", "arg0: i64"),
-    ("loads widen and stores round", REGIONS, "store buf1@0[i0] %10", "store buf1@0[i0] %8"),
+    ("calls and outputs see a complex storage as complex", SOFTMAX, "return (buf0@0 f32", "return (buf0@0 c64"),
+    ("loads and stores convert between the dtypes of storage and computation", SOFTMAX, "arg0: f32", "arg0: i64"),
+    (
+        "loads and stores convert between the dtypes of storage and computation",
+        REGIONS,
+        "store buf1@0[i0] %10",
+        "store buf1@0[i0] %8",
+    ),
 ]
 
 
@@ -85,12 +100,12 @@ def test_every_early_rule_has_a_fault_here() -> None:
     shown = {rule for rule, *_ in FAULTS} | {ONCE, "each effect stands once in the schedule"}
     later = {
         "a kernel stays small enough to compile",
-        "a loop without masks knows them before it begins",
-        "a loop is cut in the order in which it runs",
-        "what a matrix unit computes is a sum of products",
-        "a variant makes what its kernel makes, of what that reads",
-        "parts of a kernel do not need each other",
+        "the masks that a loop leaves out are known before it begins",
+        "the cuts of a loop are in ascending order",
+        "a matrix product of a schedule is a sum of products",
+        "a variant writes what its kernel writes, and reads only what its kernel reads",
+        "the parts of a bundled kernel are independent",
         "each load and store has an access",
-        "a block of memory is what the index says",
+        "a block of memory holds the elements of its index",
     }
     assert shown | later == set(VERIFIER_RULES)

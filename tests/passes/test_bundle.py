@@ -115,7 +115,7 @@ def test_parts_that_are_not_apart_are_refused(old: str, new: str) -> None:
     s = Sketch()
     text = print_program(bundled(s.done(s.op("neg", s.input(4)), s.op("neg", s.input(3)))))
     assert old in text
-    with pytest.raises(VerifyError, match="parts of a kernel do not need each other"):
+    with pytest.raises(VerifyError, match="the parts of a bundled kernel are independent"):
         verify(parse_program(text.replace(old, new)), "bundle")
 
 

@@ -228,11 +228,11 @@ def _numbers(line: Line) -> tuple[str, ...]:
 
 # Each rule yields a sentence for every place that breaks it.
 PLAN_RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
-    ("names live from their making to their end", _name_faults),
-    ("a definition says what its kernel takes", _kernel_faults),
-    ("a choice by measure puts back what its candidates overwrite", _overwriting_faults),
-    ("a plan ends with its only return, and then only what it returns is left", _end_faults),
+    ("a name is used only between its definition and its end", _name_faults),
+    ("the definition of a kernel matches the kernel", _kernel_faults),
+    ("a measured choice restores the tensors that its variants overwrite", _overwriting_faults),
+    ("a plan ends with its only return, and frees or returns every storage", _end_faults),
     ("a device is current for whole partitions, or within one", _scope_faults),
-    ("lines give each storage the life that was planned", _life_faults),
+    ("lines give each storage the live range that was planned", _life_faults),
     ("handles of calls grow throughout a plan and its regions", _handle_faults),
 )

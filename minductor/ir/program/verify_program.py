@@ -61,7 +61,7 @@ def _defined_before_use(program: ir.Program) -> Iterator[str]:
         for ref in ir.reads(node):
             now = newest.get(ref.storage, -1)
             if ref.version != now:
-                yield f"node {number} reads {ref} while {ref.storage}@{now} stands there"
+                yield f"node {number} reads {ref} while the storage holds {ref.storage}@{now}"
         for ref in ir.writes(node):
             if ref.version != newest.get(ref.storage, -1) + 1:
                 yield f"node {number} makes {ref} after {ref.storage}@{newest.get(ref.storage, -1)}"
@@ -83,12 +83,12 @@ def _waits_backwards(program: ir.Program) -> Iterator[str]:
 def _own_objects(program: ir.Program) -> Iterator[str]:
     for number in [number for group in program.distinct_outputs for number in group]:
         if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], ir.View)):
-            yield f"output {number} is no tensor that could be an object of its own"
+            yield f"output {number} is in a group of distinct outputs and is no tensor"
         elif sum(number in group for group in program.distinct_outputs) > 1:
-            yield f"output {number} is two objects"
+            yield f"output {number} is in two groups of distinct outputs"
     for group in program.distinct_outputs:
         if len({program.outputs[number] for number in group if number < len(program.outputs)}) > 1:
-            yield f"outputs {group} differ and are one object"
+            yield f"outputs {group} are one group and differ"
 
 
 def _laid_outputs(program: ir.Program) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _symbols_declared(program: ir.Program) -> Iterator[str]:
         for symbol in made:
             if symbol in known:
                 yield f"symbol {symbol} is defined twice"
-        if not isinstance(node, ir.SymbolDef):  # the sizes of a call's results mention what they tell
+        if not isinstance(node, ir.SymbolDef):  # the sizes of a call's results mention the symbols that it defines
             known.update(made)
         used = ir.symbols_in(node.body) if isinstance(node, ir.SymbolDef) else ir.required_symbols(node, table)
         yield from (f"symbol {s} is used before it is defined" for s in used if _is_late(s, known))
@@ -140,7 +140,9 @@ def _is_late(symbol: Symbol, known: set[Symbol]) -> bool:
 def _told_by_sizes(program: ir.Program) -> Iterator[str]:
     for node in program.nodes:
         if isinstance(node, ir.Extern):
-            yield from (f"{node.name}: no size tells {s}" for s in node.defines if size_source(node, s) is None)
+            yield from (
+                f"{node.name}: no size of a result gives {s}" for s in node.defines if size_source(node, s) is None
+            )
 
 
 def _scalars_stand_alone(program: ir.Program) -> Iterator[str]:
@@ -259,7 +261,7 @@ def _views_of_their_kind(program: ir.Program) -> Iterator[str]:
     calls = [(n.args, tuple(v for _, v in n.kwargs), n.results) for n in program.nodes if isinstance(n, ir.Extern)]
     for view in ir.views_of((*program.outputs, *calls)):
         if (view.dtype.kind == "complex") != kinds.get(view.ref.storage):
-            yield f"{view.ref} is given away as {view.dtype}"
+            yield f"{view.ref} is passed as {view.dtype}"
 
 
 def _stores_convert(program: ir.Program) -> Iterator[str]:
@@ -415,24 +417,24 @@ def _kernels(program: ir.Program) -> Iterator[ir.Kernel]:
 VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "every storage is declared": ("lower", _buffers_declared),
     "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
-    "a node waits for what is made before it": ("lower", _waits_backwards),
-    "outputs are one object each, and one object is one view": ("lower", _own_objects),
+    "a node waits only for versions that an earlier node makes": ("lower", _waits_backwards),
+    "an output is in one group of distinct outputs, and a group is one view": ("lower", _own_objects),
     "outputs with fixed strides are tensors": ("lower", _laid_outputs),
-    "nodes have names of their own": ("lower", _names_unique),
-    "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
-    "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),
-    "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
-    "floats and truth values stand alone": ("lower", _scalars_stand_alone),
-    "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
-    "what is complex is given away as such": ("lower", _views_of_their_kind),
-    "loads widen and stores round": ("lower", _stores_convert),
+    "no two nodes have the same name": ("lower", _names_unique),
+    "a call names regions of its program and passes their sizes": ("lower", _regions_called),
+    "a symbol is defined once, before its first use": ("lower", _symbols_declared),
+    "each symbol that a call defines follows from a size of a result": ("lower", _told_by_sizes),
+    "no index expression contains a float or bool symbol": ("lower", _scalars_stand_alone),
+    "ops have valid arguments, dtypes and axes": ("lower", _ops_well_formed),
+    "calls and outputs see a complex storage as complex": ("lower", _views_of_their_kind),
+    "loads and stores convert between the dtypes of storage and computation": ("lower", _stores_convert),
     "a kernel stays small enough to compile": ("fuse", _limits),
     "each effect stands once in the schedule": ("tile", _scheduled),
-    "a loop without masks knows them before it begins": ("tile", _masks_known_before),
-    "a loop is cut in the order in which it runs": ("tile", _cut_in_order),
-    "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
-    "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
-    "parts of a kernel do not need each other": ("bundle", _parts_apart),
+    "the masks that a loop leaves out are known before it begins": ("tile", _masks_known_before),
+    "the cuts of a loop are in ascending order": ("tile", _cut_in_order),
+    "a matrix product of a schedule is a sum of products": ("tile", _dots_are_products),
+    "a variant writes what its kernel writes, and reads only what its kernel reads": ("tile", _variants_agree),
+    "the parts of a bundled kernel are independent": ("bundle", _parts_apart),
     "each load and store has an access": ("access", _accessed),
-    "a block of memory is what the index says": ("access", _blocks_are_indices),
+    "a block of memory holds the elements of its index": ("access", _blocks_are_indices),
 }
