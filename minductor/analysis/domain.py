@@ -88,7 +88,7 @@ def product(sizes: Iterable[Expr]) -> Expr:
 
 
 def estimate(sizes: Iterable[Expr]) -> int:
-    """The product of sizes as a number. An unknown size counts as TYPICAL, for each symbol in it."""
+    """The product of sizes as a number. Each symbol of an unknown size counts as TYPICAL_SIZE."""
     total = 1
     for size in sizes:
         known = as_int(size)

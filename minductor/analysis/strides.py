@@ -18,7 +18,7 @@ from minductor.ir.program.nodes import Atomic, Load, Op, Store
 
 
 def step_along(index: Expr, axis: Symbol) -> Expr:
-    """The index at axis + 1, less the index at axis, in elements."""
+    """The distance, in elements, from an index to the index at the next point of an axis."""
     if axis not in free_symbols(index):
         return integer(0)
     holding = [(term, factor) for term, factor in const_and_terms(index)[1] if axis in free_symbols(term)]

@@ -30,8 +30,9 @@ def statuses(op: Op, errors: Mapping[int, int]) -> Iterator[int]:
 
 
 def repeatable(kernel: Kernel) -> dict[int, list[int]]:
-    """For each check whose index can be computed again after the loops, by id: the positions of the operations that
-    compute the index.
+    """For each check whose index can be computed again after the loops, by id: how to compute it.
+
+    The index is computed by the operations at these positions.
     """
     written = {ref.storage for ref in writes(kernel)}
     checks: dict[str, int] = {}  # a check's symbol -> its position

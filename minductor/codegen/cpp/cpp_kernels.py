@@ -137,8 +137,9 @@ def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
 
 
 def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
-    """For each operation, by id: the tests, by axis, of whether any point computes it. A loop that surely runs needs
-    none.
+    """For each operation, by id: C++ tests, by axis, that an axis is not empty; axes that never are need none.
+
+    Some point computes the operation if all its tests hold.
     """
     extents = {axis.name: axis.extent for axis in kernel.axes}
     tests = {name: f"{index_text(n)} > 0" for name, n in extents.items() if not at_least(n, 1)}

@@ -140,7 +140,7 @@ class NestPrinter:
             where = [n for n, step in enumerate(steps) if position in _inside(step)]
             users = [p for p, op in enumerate(self.ops) if position in op.args]
             used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
-            if where and any(n > where[0] and n not in where for n in used):  # which does not make it for itself
+            if where and any(n > where[0] and n not in where for n in used):  # a later step that does not compute it
                 op = self.ops[position]
                 assert op.dtype is not None
                 array = Array(f"{self.label(position)}_row", self.dims(op))
@@ -149,7 +149,7 @@ class NestPrinter:
                 self.kept[position] = array
 
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
-        """The axes of a value that are not open here, or of which only a block is open."""
+        """The dimensions of an array for a value: its axes whose loops are not open here, or open only for a block."""
         found: list[Dim] = []
         # the axis of the vector loop last: neighbours in the loop are neighbours in the array
         vector = {loop.axis for loop in loops(self.schedule.steps) if loop.kind == "vector"}
@@ -181,7 +181,7 @@ class NestPrinter:
         self.reducing(loop)
 
     def reducing(self, loop: Loop) -> None:
-        """A loop, between the start values and the last step of the reductions that it carries."""
+        """Writes a loop, after the initial values of its accumulators and before their final combination."""
         around = {p: self.carries[p] for p in loop.carries if p in self.carries}
         carries = [self.declare(p, loop) for p in loop.carries]
         if loop.unmasked:
@@ -206,8 +206,9 @@ class NestPrinter:
         return (inner, size) if size and is_row and not is_known else None
 
     def by_length(self, loop: Loop, row: Loop, block: int) -> None:
-        """Two versions of a loop over a row: without blocks if one block holds the row, else with them. The short
-        version adds no sums of empty blocks.
+        """Writes two versions of a loop over a row: without blocks if one block holds the row, else with them.
+
+        The version without blocks adds no sums of empty blocks.
         """
         done = [p for p in loop.carries if p not in self.carries]  # a loop around it goes on with the others
         kinds = [d for p in done for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
@@ -223,7 +224,7 @@ class NestPrinter:
             self.values.define(name, dtype, f"{name}_whole")
 
     def run_unmasked(self, loop: Loop) -> None:
-        """Two versions of a loop: without the masks that a test before the loop makes redundant, and with them."""
+        """Writes a test and two versions of a loop: without the masks that the test makes redundant, and with them."""
         tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
         with self.out.block(f"if ({' & '.join(tests)})"):
             self.unmasked = frozenset(loop.unmasked)
@@ -233,7 +234,7 @@ class NestPrinter:
             self.run_pieces(loop)
 
     def run_pieces(self, loop: Loop) -> None:
-        """A loop, split at the cuts of the schedule."""
+        """Writes a loop in the pieces into which the schedule cuts it."""
         if not loop.cuts:
             self.run(loop)
             return
@@ -254,8 +255,9 @@ class NestPrinter:
         self.carries[total.position] = total
 
     def transposed(self, loop: Loop) -> list[str]:
-        """The calls of md_transpose that replace two loops which only copy elements into rows across their order; []
-        for any other loop.
+        """The calls of md_transpose that replace two nested loops, if these only transpose elements into kept rows.
+
+        [] for any other loop.
         """
         inner = loop.body[0] if len(loop.body) == 1 else None
         if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
@@ -264,8 +266,9 @@ class NestPrinter:
         return calls if all(calls) else []
 
     def transpose(self, outer: str, inner: str, position: int) -> str:
-        """The call that copies a value, whose elements are adjacent along `inner`, into a row in the order of `outer`;
-        "" if there is none.
+        """The call that copies a load, whose elements are adjacent along `inner`, into a row in the order of `outer`.
+
+        "" if no call of md_transpose does this.
         """
         op, row = self.ops[position], self.kept.get(position)
         if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
@@ -287,7 +290,7 @@ class NestPrinter:
         return f"md_transpose({source}, {lengths}, {' + '.join((row.name, *places))}, {width});"
 
     def run(self, loop: Loop) -> None:
-        """The loop itself: its header and its body."""
+        """Writes the header and the body of a loop."""
         if found := self.converted(loop):
             self.run_strips(loop, found)
             return
@@ -327,7 +330,7 @@ class NestPrinter:
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
     def converted(self, loop: Loop) -> list[Strip]:
-        """The strips of float16 elements of a loop."""
+        """The float16 loads and stores of a loop that are converted in strips."""
         count = as_int(self.extents[loop.axis])
         scans = [p for p in loop.body if isinstance(p, int) and isinstance(self.ops[p].attrs, Scan)]
         is_scan = loop.kind == "serial" and not loop.is_blocked and bool(scans) and not self.is_reversed(loop)
@@ -341,7 +344,7 @@ class NestPrinter:
         return [strip for strip in found if strip.position not in copied]
 
     def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
-        """A loop over strips: the elements of a strip are converted before and after the loop over them."""
+        """Writes a loop over strips, whose elements are converted before and after the loop over the strip."""
         saved = self.scope()
         trees = [step for step in loop.body if isinstance(step, Loop) and step.kind == "tree"]
         start, size = f"{loop.axis}_strip", FEW if trees else loop.lanes or STRIP
@@ -390,7 +393,7 @@ class NestPrinter:
     def scope(
         self,
     ) -> tuple[dict[int, str], dict[str, bool], dict[str, Block], dict[int, tuple[Array, ...]], dict[int, Array]]:
-        """What is known here, to return to when the loop closes."""
+        """Copies of what the printer knows here, which it restores when the loop closes."""
         return dict(self.names), dict(self.opened), dict(self.blocks), dict(self.arrays), dict(self.kept)
 
     def parallel_pragma(self, loop: Loop, depth: int) -> str:
@@ -491,7 +494,7 @@ class NestPrinter:
         self.blocks[axis] = block
 
     def is_multiple(self, axis: str, size: int) -> bool:
-        """Whether what is open of an axis consists of full blocks of this size."""
+        """Whether the open part of an axis, a block or all of it, is a multiple of `size` elements."""
         if axis in self.blocks:
             around = self.blocks[axis].size if self.blocks[axis].is_whole else 0
         else:
@@ -552,8 +555,9 @@ class NestPrinter:
             self.out.add(f"{target} = {text};")
 
     def finish(self, carry: Carry) -> None:
-        """Combines the lanes. The value of a reduction may be used from here on; the value of a scan is used inside its
-        loop.
+        """Combines the lanes of a reduction, whose value may be used from here on.
+
+        The value of a scan is used inside its loop only.
         """
         arrays = carry.arrays
         self.carries.pop(carry.position, None)
@@ -572,7 +576,7 @@ class NestPrinter:
             self.keep(carry.position)
 
     def parts_loop(self, loop: Loop) -> None:
-        """A reduction in parts: each part has accumulators of its own, and they are combined at the end."""
+        """Writes a parallel reduction in parts. Each part has accumulators of its own; they are combined at the end."""
         axis = loop.axis
         extent = self.extents[axis]
         block = block_step(loop)
@@ -617,8 +621,9 @@ class NestPrinter:
                 self.out.add(f"{name}_parts[{part}] = {name};")
 
     def join_parts(self, carry: Carry, count: str) -> None:
-        """Combines neighbouring parts pairwise, until the first holds all: a tree that depends on the number of parts
-        alone.
+        """Combines neighbouring parts pairwise, until the first one holds all.
+
+        The order of the additions depends on the number of parts alone.
         """
         arrays = tuple(Array(f"{name}_parts", old.dims) for name, old in zip(carry.names, carry.arrays, strict=True))
         total = replace(carry, arrays=arrays, lanes=0)
@@ -669,7 +674,7 @@ def _static(extent: Expr) -> int:
 
 
 def _work(kernel: Kernel) -> str:
-    """The number of threads: one for little work, if only the call knows how much there is."""
+    """The number of threads of parallel loops, in C++; a test at the call takes one thread for little work."""
     total: Expr | None = None
     for axis in kernel.axes:
         total = axis.extent if total is None else total * axis.extent

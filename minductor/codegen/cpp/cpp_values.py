@@ -144,8 +144,9 @@ class Values:
         return index_text(self.placed(expr))
 
     def load(self, storage: str, index: Expr) -> str:
-        """The element that is read. `md_index` around an index keeps g++ from treating it as a neighbour of another
-        one.
+        """The text of an element that is read.
+
+        `md_index` around an index hides from g++ that two elements are neighbours (see `is_paired`).
         """
         if not self.masks or not self.is_paired:
             return self.element(storage, index)
@@ -160,7 +161,7 @@ class Values:
         return self.widen_bits(label)
 
     def masked_bits(self, storage: str, index: Expr, condition: str, label: str) -> str:
-        """Like `masked`, for such a value that is 0 where the condition does not hold."""
+        """Defines a value as `define_bits` does where the condition holds; elsewhere it is 0."""
         self.out.add(f"{CPP_STORAGE['f16']} {label}_bits = 0;")
         with self.out.block(f"if ({condition})"):
             self.masks += 1
@@ -200,7 +201,10 @@ class Values:
                 return text
 
     def atomic(self, storage: str, index: Expr, kind: str, value: str) -> None:
-        """Iterations that may write the same element run on one thread, so that the sum has one order."""
+        """Writes the update of an element.
+
+        Iterations that may write the same element run on one thread, so that a sum has one order.
+        """
         element = self.element(storage, index)
         if kind == "set":
             self.out.add(f"{element} = {self.narrow(storage, value)};")
@@ -211,8 +215,9 @@ class Values:
         self.out.add(f"{element} = {self.narrow(storage, joined)};")
 
     def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
-        """Checks an index. An index out of bounds is recorded for the error and replaced by 0, so that no load leaves
-        the tensor.
+        """Writes the bounds check of an index, and gives the name of the index.
+
+        An index out of bounds is recorded for the error and replaced by 0, so that no load leaves the tensor.
         """
         if attrs.error is None:
             return self.define(attrs.symbol.name, I64, f"md_index({self.wrapped(attrs, value)})")

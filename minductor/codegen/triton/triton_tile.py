@@ -59,7 +59,7 @@ ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "max": "tl.atomic_max", "m
 
 
 class TilePrinter:
-    """Prints one kernel."""
+    """Writes the lines of one kernel, or of one kernel of a bundle."""
 
     def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> None:
         self.products = Products.of(kernel)
@@ -118,7 +118,7 @@ class TilePrinter:
     # --- axes
 
     def grid(self, program: str) -> None:
-        """Lines that compute this program's block of each axis, and which of its elements exist."""
+        """Adds the lines that compute this program's block of each axis, and which of its elements exist."""
         grid = [dim for dim in self.tile if not dim.is_reduced]
         left = f"{program}{self.wide}"
         if len([dim for dim in grid if self.count_of(dim) != "1"]) > 1:
@@ -169,7 +169,7 @@ class TilePrinter:
         return f"tl.arange(0, {dim.parameter}){self.subscript(dim)}{self.wide}"
 
     def add_axis(self, dim: Dim, place: str) -> None:
-        """Lines for the elements of an axis in this block, and for a mask if some may not exist."""
+        """Adds the lines for the elements of an axis in this block, and for a mask if some may not exist."""
         if not dim.parameter:
             self.add(f"{dim.axis} = {place}")
             return
@@ -249,7 +249,7 @@ class TilePrinter:
         return [replace(dim, axis=dim.axis.removesuffix(DOWN)) for dim in dims]
 
     def loop(self, loop: Loop) -> None:
-        """A loop over the blocks of a reduced axis, with accumulators for its reductions."""
+        """Adds a loop over the blocks of a reduced axis, with accumulators for its reductions."""
         inner, chain = loop, [loop]
         while len(inner.body) == 1 and isinstance(inner.body[0], Loop):
             inner = inner.body[0]
@@ -282,8 +282,9 @@ class TilePrinter:
                 self.finish(position)
 
     def name_of(self, value: int, user: int) -> str:
-        """The name of a value where `user` reads it. A value along the inner axis alone may need the other layout
-        there.
+        """The text of a value where the operation `user` reads it.
+
+        A value that varies over the inner axis of a product alone may have to be transposed there.
         """
         name = self.names[value][0]
         is_crossing = self.products is not None and self.products.is_crossing(user, value)
@@ -443,7 +444,10 @@ class TilePrinter:
         self.add(f"{ATOMICS[kind]}({at}, {value}{f', mask={given}' if given else ''}, sem='relaxed')")
 
     def check(self, op: Op, attrs: Check, value: str, under: str) -> str:
-        """An index out of bounds ends the call if assertions are on, and becomes 0 if they are off."""
+        """Adds a bounds check and gives the index's name.
+
+        An index out of bounds ends the call if assertions are on, and becomes 0 if they are off.
+        """
         name, size = attrs.symbol.name, index_text(attrs.size)
         self.varies[name] = op.axes
         if attrs.wrap:
@@ -496,7 +500,7 @@ class TilePrinter:
         return found
 
     def joined(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> tuple[str, ...]:
-        """A reduction whose blocks are whole axes."""
+        """The results of a reduction whose blocks are whole axes."""
         return self.fold(how, self.full(op, args, axes, how), axes, [self.dtype_of(a) for a in op.args])
 
     def fold(
@@ -526,7 +530,7 @@ class TilePrinter:
         return dtype
 
     def declare(self, position: int) -> None:
-        """Accumulators before a loop: for a reduction the whole tile, for a scan the values before the block."""
+        """Adds accumulators before a loop: for a reduction the whole tile, for a scan the values before the block."""
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce | Scan)
         over = (
@@ -585,8 +589,9 @@ class TilePrinter:
         return names
 
     def keep_end(self, kept: Sequence[str], values: Sequence[str], scan: Scan, axes: Iterable[str]) -> None:
-        """The last values of a scan in a block, for the next block. No sum selects them: a sum would lose the sign of
-        0.
+        """Keeps the last values of a scan in a block, for the next block.
+
+        They are selected and not summed up under a mask, since a sum would lose the sign of 0.
         """
         (number,) = self.numbers([scan.axis])
         dim = self.dims[number]

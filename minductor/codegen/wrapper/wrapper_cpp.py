@@ -34,7 +34,7 @@ ITEM = "aten._local_scalar_dense.default"
 
 
 def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
-    """The text of the unit."""
+    """The C++ unit of a plan's wrapper. It includes `header`, which defines the tensors."""
     if env.target.kind != "cpu":
         raise NotNative(f"a wrapper for {env.target.kind}")
     if env.options.verify_memory:
@@ -63,7 +63,7 @@ def needs_python(plan: Plan) -> tuple[str, ...]:
 
 
 class _Emitter:
-    """The unit: declarations, errors, regions, the call, and the description of the graph."""
+    """Writes the unit of a plan: declarations, errors, regions, the call, and the description of the graph."""
 
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
@@ -124,7 +124,7 @@ class _Emitter:
 
 
 class _Function:
-    """The lines of one function."""
+    """Writes the C++ function of a plan, or of one of its regions."""
 
     def __init__(self, unit: _Emitter, plan: Plan) -> None:
         self.unit = unit
@@ -233,7 +233,7 @@ class _Function:
                 assert_never(line)
 
     def number(self, symbol: Symbol) -> str:
-        """A number as the target of an assignment: with its type the first time."""
+        """The left side of an assignment to a number: its name, after its type if this is the first assignment."""
         self.numbers[symbol.name] = symbol
         if symbol.name in self.defined:
             return symbol.name
@@ -241,7 +241,7 @@ class _Function:
         return f"{TYPES[symbol.kind]} {symbol.name}"
 
     def checked(self, node: str) -> str:
-        """The name of the ATen node that an error belongs to."""
+        """The ATen node that an error belongs to, as a C++ string; the unit lists all these nodes."""
         if node:
             self.unit.nodes[node] = None
         return _quoted(node)
@@ -281,7 +281,7 @@ class _Function:
         yield from self.event("extern", line.op)
 
     def operator(self, line: lines.ExternLine) -> Iterator[str]:
-        """A call of an operator of torch. If the call fails, eager's own call is repeated for its exception."""
+        """The lines that call an operator of torch. A call that fails is repeated in eager, which raises the exception."""
         try:
             text, declaration = wrapper_cpp_calls.call(line, self.dtypes)
             eager = ", ".join((_quoted(eager_call(line, self.unit.env)), *_given_eager(line)))
@@ -303,7 +303,7 @@ class _Function:
             yield f"MD_TRY(md_read(md, {tensor.name}, {name}));"
 
     def by_python(self, line: lines.ExternLine) -> str:
-        """A call that Python makes: its tensors and numbers, and where its results go."""
+        """The text that calls an operator through Python, with its arguments and the variables for its results."""
         self.unit.python.append(line)
         tensors, numbers = dict.fromkeys(used_tensors(line)), numbers_of(line)
         given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
@@ -314,7 +314,7 @@ class _Function:
         return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{_kinds(line)}", {{{into}}})'
 
     def control(self, line: lines.ExternLine) -> Iterator[str]:
-        """An operator that calls regions. Each result is new memory, whose layout later lines check."""
+        """The lines of an operator that calls regions. Each result is new memory, whose layout later lines check."""
         if any(name is not None and self.is_number(name) for name in line.results):
             raise NotNative(f"a number by {line.op}")
         into = ", ".join(f"&{name}" if name else "nullptr" for name in line.results)
@@ -336,7 +336,7 @@ class _Function:
 
     @staticmethod
     def truth(asked: Argument) -> str:
-        """The condition that chooses between regions."""
+        """The condition of a `cond`, as a C++ expression."""
         match asked:
             case Token("tensor", name):
                 return f"md_item<bool>({name})"
@@ -348,7 +348,7 @@ class _Function:
                 raise NotNative(f"a condition {asked!r}")
 
     def give(self, values: Sequence[Argument]) -> Iterator[str]:
-        """Returns the results. A name that is returned once gives up its own handle."""
+        """The lines that return the results. A tensor that is returned once gives up its handle."""
         names = [value.name for value in values if isinstance(value, Token)]
         for place, value in enumerate(values):
             kind = _output_letter(value)

@@ -98,7 +98,7 @@ def _bound(line: ExternLine, schema: Schema) -> list[tuple[Parameter, Argument]]
 
 
 def _default(parameter: Parameter) -> Argument:
-    """The value of the schema for an argument that is left out."""
+    """The default that the schema gives for an argument that is left out."""
     match parameter.default:
         case "None":
             return None
@@ -188,7 +188,7 @@ def _by_function(function: str, schema: Schema, given: list[tuple[Parameter, Arg
 
 
 def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
-    """A value as arguments of a C function."""
+    """A value as the arguments of a C function that stand for it."""
     if type == "Device?":
         return ["nullptr" if value is None else f"md_Some<int32_t>({_device(value)})", "0"]
     if row := _LIST.fullmatch(type.removesuffix("?")):
@@ -210,7 +210,7 @@ def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
 
 
 def _simple(type: str, value: Argument) -> str:
-    """A value of one word, in C++."""
+    """The C++ text of a value that takes one machine word."""
     match type, value:
         case "Tensor", Token("tensor", name):
             return f"{name}.handle"

@@ -51,7 +51,7 @@ _REAL: Mapping[str, str] = {
 
 
 def relation(rel: Rel) -> str:
-    """A relation between index expressions."""
+    """A relation between index expressions, in C++."""
     match rel:
         case Compare(op, left, right):
             return f"{index_text(left)} {op} {index_text(right)}"
@@ -91,12 +91,12 @@ def _magnitude(expr: Expr) -> str:
 
 
 def truth(condition: Rel | Body) -> str:
-    """The condition of an assertion."""
+    """The condition of an assertion, in C++."""
     return scalar(condition, condition.results[0]) if isinstance(condition, Body) else relation(condition)
 
 
 def source(value: str | SizeOf | Body) -> str:
-    """The value that a symbol is defined as."""
+    """The value that a symbol is defined as, in C++."""
     match value:
         case SizeOf(tensor, dim, scale, shift):
             size = f"md_size({tensor}, {dim})" if not shift else f"(md_size({tensor}, {dim}) - {shift})"
@@ -110,7 +110,7 @@ def source(value: str | SizeOf | Body) -> str:
 
 
 def scalar(body: Body, position: int) -> str:
-    """A value of a body that reads no tensor."""
+    """A value of a body that reads no tensor, in C++."""
     op = body.ops[position]
     given = [scalar(body, a) for a in op.args]
     kinds = {found.kind for a in op.args if (found := body.ops[a].dtype) is not None}
@@ -124,7 +124,7 @@ def scalar(body: Body, position: int) -> str:
         case None if op.name == "cast" and op.dtype is not None and op.dtype.kind == "int" and kinds <= {"int", "bool"}:
             return f"(int64_t)({given[0]})"
         case None if op.name == "mul" and kinds == {"int"} and not any(_is_size(body, a) for a in op.args):
-            raise NotNative("a product of numbers that no int64 need hold")
+            raise NotNative("a product of numbers that may not fit in an int64")
         case None if op.name in _ARITHMETIC:
             return _ARITHMETIC[op.name].format(*given)
         case None if op.name in _INTEGER and kinds == {"int"}:
@@ -147,7 +147,7 @@ def _is_size(body: Body, position: int) -> bool:
 
 
 def literal(value: bool | int | float) -> str:
-    """A constant."""
+    """A constant as C++ writes it."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -27,7 +27,7 @@ from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange, 
 
 
 def package_cpp(manifest: Manifest) -> str:
-    """The text. The wrapper's header must precede it."""
+    """The C++ text that a package has behind its wrapper. The wrapper's header must stand before it."""
     held = [weight for weight in manifest.weights if not weight.is_state]
     state = [weight for weight in manifest.weights if weight.is_state]
     bytes = max((weight.offset + weight.bytes for weight in manifest.weights), default=0)

@@ -30,7 +30,7 @@ TWO_GRAPHS: Mapping[str, tuple[int, int]] = {"higher_order.cond": (1, 2), "highe
 
 
 def wrapper_fx(plan: Plan, env: Env) -> str:
-    """The text of the graph."""
+    """The JSON of the torch.fx graph that runs a plan."""
     if env.options.verify_memory:
         raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
     definitions = [line for line in plan.lines if isinstance(line, lines.KernelLine)]
@@ -87,7 +87,7 @@ def _returns_new_memory(plan: Plan) -> bool:
 
 
 class _Emitter:
-    """The nodes of one plan. `symbols`: the symbol of each kernel, by its id."""
+    """Makes the nodes of one plan. `symbols`: the symbol of each kernel, by its id."""
 
     def __init__(self, plan: Plan, symbols: Mapping[str, str]) -> None:
         self.plan = plan
@@ -188,7 +188,7 @@ class _Emitter:
         self.layouts[line.name] = (line.size, line.stride)
 
     def window(self, name: str, of: str, size: Iterable[Expr], stride: Iterable[Expr], offset: Expr) -> Result:
-        """A view. Torch counts its offset from the storage's first element, a plan from the tensor's own."""
+        """The node of a view. `offset` counts from the start of `of`, in torch.as_strided from that of the storage."""
         tensor, start = self.tensor(of), self.nodes.number(offset)
         given = (tensor, self.nodes.numbers(size), self.nodes.numbers(stride))
         if start != 0 and tensor not in self.starts:
@@ -253,7 +253,7 @@ class _Emitter:
     def checked(
         self, line: lines.ExternLine, made: Value, args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]
     ) -> Result:
-        """The results of a call that torch does not guarantee: they are new tensors, or the call raises."""
+        """The results of a custom or higher-order operator, after a check at run time that they are new tensors."""
         given = (*args, *(value for _, value in kwargs))
         if line.op.startswith("higher_order."):
             about: tuple[Value, ...] = (made, len(line.dtypes), given)

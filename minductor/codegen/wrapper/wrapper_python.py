@@ -40,7 +40,7 @@ SHORT: Mapping[str, str] = {
 
 
 def wrapper_python(plan: Plan, env: Env) -> str:
-    """The text of the module."""
+    """The Python module of a plan's wrapper."""
     return "\n".join(_Emitter(plan, env).module()) + "\n"
 
 
@@ -170,7 +170,7 @@ class _Emitter:
                 indent += "    "
 
     def watched(self, line: Line, stored: Collection[str]) -> Iterator[str]:
-        """A line, between the statements that report it if memory is verified."""
+        """The statements of a line; with `verify_memory`, between the statements that report it."""
         if not self.verify_memory:
             yield from self.line(line)
             return
@@ -238,7 +238,7 @@ class _Emitter:
         yield from self.event("allocate", line.name)
 
     def current_stream(self, device: str) -> Iterator[str]:
-        """The stream for the next launches, once for each device."""
+        """The line that assigns a device's stream to `stream`, unless the text above has assigned it already."""
         if self.is_streamed and self.stream != device:
             self.stream = device
             self.imports["raw_stream"] = "minductor.runtime.launch.launch"
@@ -258,7 +258,7 @@ class _Emitter:
         yield from self.event("launch", symbol)
 
     def place(self, nodes: tuple[str, ...]) -> str:
-        """An argument: the user's lines of these nodes, if they are known."""
+        """The last argument of a call that may fail: the user's lines of these ATen nodes. "" if no node is known."""
         if not any(nodes):
             return ""
         if nodes not in self.places:
@@ -266,7 +266,7 @@ class _Emitter:
         return f", places[{self.places.index(nodes)}]"
 
     def dispatch(self, line: lines.DispatchLine) -> Iterator[str]:
-        """A function for each variant, and a name for the function that `choose` picks."""
+        """The call of the variant that `choose` picks; the functions of the variants are added to the module."""
         name = f"{self.symbols[line.own.kernel]}_{line.handle}"
         yield from self.current_stream(line.own.device)
         last = "stream" if self.is_streamed else "n_threads"
@@ -315,7 +315,7 @@ class _Emitter:
         yield from self.event("extern", line.op)
 
     def checked(self, line: lines.ExternLine) -> Iterator[str]:
-        """A call that torch does not guarantee: its results are new tensors, or the call raises."""
+        """A call of a custom or higher-order operator, with a check at run time that its results are new tensors."""
         self.imports["result_checks"] = "minductor.runtime.launch"
         check = "result_checks.call_with_copies" if line.op.startswith("higher_order.") else "result_checks.call_custom"
         dtypes = ", ".join(self.dtype(found) if found else "None" for found in line.dtypes)
@@ -413,7 +413,7 @@ class _Emitter:
 
 
 class _Eager(_Emitter):
-    """Writes calls without their module: operators and dtypes by full names, and copies of the tensors `written`."""
+    """Writes calls outside of a module: operators and dtypes by full names, and clones of the tensors `written`."""
 
     def __init__(self, env: Env, written: frozenset[str]) -> None:
         super().__init__(Plan("eager", (), (), ()), env)

@@ -336,9 +336,10 @@ def _by_stride(dims: Sequence[int], size: Sequence[Expr], stride: Sequence[Expr]
 
 
 def _digits(index: Expr, size: Sequence[Expr], stride: Sequence[Expr], extents: Extents) -> list[Expr] | None:
-    """Coordinates read off the coefficients, the strides being the place values of a number that may need carrying.
+    """The coordinates as the digits of an index, of which each stride is a place value; None if they are not known.
 
-    The outermost needs no check: it is in range because the others are.
+    A digit that may exceed its size is carried over to the digit of the next larger stride. The outermost digit needs
+    no check: it is in range because the others are.
     """
     values: list[Expr] = []
     for step in stride:
@@ -364,7 +365,7 @@ def _digits(index: Expr, size: Sequence[Expr], stride: Sequence[Expr], extents: 
 
 
 def _remainders(index: Expr, stride: Sequence[Expr], extents: Extents) -> list[Expr]:
-    """Coordinates by definition, for strides that are no multiples of each other."""
+    """The coordinates by quotients and remainders, for strides that are not multiples of each other."""
     found: list[Expr] = []
     rest = index
     for step in stride:
