@@ -82,7 +82,7 @@ class MinductorWarning(MinductorError, UserWarning, code="MD900"):
     """The class of all warnings of minductor: the compile went on, at the price that the text names."""
 
 
-# What the user asks for.
+# Wrong arguments and options.
 
 
 class UnknownOption(MinductorError, ValueError, code="MD001"):
@@ -151,7 +151,7 @@ class UnknownStage(MinductorError, LookupError, code="MD009"):
         super().__init__(f"no stage {name!r}", hint=hint)
 
 
-# What the machine has.
+# Compilers, files and processes of this machine.
 
 
 class CompilerNotFound(MinductorError, code="MD010"):
@@ -266,7 +266,7 @@ class CacheUnmarked(MinductorWarning, code="MD019"):
         super().__init__(what, where=path, hint=hint)
 
 
-# What the program holds.
+# Graphs that minductor cannot compile.
 
 
 class UnsupportedInput(MinductorError, TypeError, code="MD020"):
@@ -306,7 +306,7 @@ class LyingSchema(MinductorError, code="MD024"):
         )
 
 
-# What minductor got wrong, or an author of a pass or backend.
+# Faults of minductor, of a registered pass or of a backend; and limits of targets.
 
 _NOT_THE_USERS = "a fault of minductor or of a registered pass, not of your program"
 
@@ -400,7 +400,7 @@ class ImaginedDevice(MinductorError, code="MD063"):
         super().__init__(what, why=why, hint=hint)
 
 
-# What leaves the process, and comes back into another.
+# Wrappers, plans and packages.
 
 
 class NotNative(MinductorError, code="MD070"):

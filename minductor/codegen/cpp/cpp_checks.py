@@ -51,7 +51,7 @@ def repeatable(kernel: Kernel) -> dict[int, list[int]]:
             case _:
                 continue
         if op.dtype is None or op.dtype.kind not in ("int", "uint", "bool"):
-            continue  # floats may be rounded in another way there
+            continue  # a float may be rounded in another way when it is computed again
         needed = [*op.args, *(checks[s.name] for s in free_symbols(read) if s.name in checks)]
         if all(a in found for a in needed):
             found[position] = {position}.union(*(found[a] for a in needed))
@@ -80,7 +80,7 @@ def report(kernel: Kernel, op: Op, number: int, values: Values) -> None:
         names[position] = values.emit(each, [names[a] for a in each.args], kinds, values.label)
     value = names[op.args[0]]
     at = values.define(values.label(), I64, values.wrapped(op.attrs, value))
-    test = f"({values.outside(op.attrs, at)}){values.is_asked(op)}"
+    test = f"({values.outside(op.attrs, at)}){values.needed_if(op)}"
     out.add(f"if ({test}) return md_failed({number}, (uint64_t){value}, {size});")
     for _ in axes:
         out.close()
@@ -98,7 +98,7 @@ def open_lanes(out: Lines, axis: str, bad: Sequence[str]) -> None:
 
     Earlier failures are passed by value, since g++ vectorises no function with references to them.
     """
-    out.open("do")  # a scope of its own
+    out.open("do")  # a scope for the names below
     given = "".join(f", uint64_t {name}" for name in bad)
     out.open(f"const auto {axis}_lane = [&](int64_t {axis}, int l{given}) MD_LAMBDA")
 

@@ -78,10 +78,14 @@ def kernel_text(
         parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
     parameters += _numbers(given.sizes)
     checked = [op for op in all_ops(kernel.body) if may_fail(op)]
-    wanted = where_wanted(kernel)
-    told = {id(op): [t for a, t in wanted[id(op)].items() if a not in op.axes] for op in checked if id(op) in wanted}
+    tests = nonempty_tests(kernel)
+    conditions = {
+        id(op): [t for a, t in tests[id(op)].items() if a not in op.axes] for op in checked if id(op) in tests
+    }
     stored = [op.attrs.ref.storage for op in kernel.body.ops if isinstance(op.attrs, Store)]
-    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told, len({*stored}) < len(stored))
+    values = Values(
+        out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, conditions, len({*stored}) < len(stored)
+    )
     values.stored_as = stored_as(kernel.body, dtypes)
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     nodes = kernel.origins if origins is None else origins
@@ -89,7 +93,7 @@ def kernel_text(
     with out.block(f"{linkage} int64_t {symbol}({', '.join(parameters)})"):
         if checked:
             out.add(f"uint64_t {', '.join(f'bad{n + 1} = 0' for n in range(len(checked)))};")
-            out.add(*unreadable(kernel, values.errors, wanted))
+            out.add(*unreadable(kernel, values.errors, tests))
         NestPrinter(kernel, values).print()
         order = {origin.node: n for n, origin in enumerate(nodes)}
         for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(error_node(row[1]), 0)):
@@ -136,7 +140,7 @@ def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
         yield number[ref.storage], ref
 
 
-def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
+def nonempty_tests(kernel: Kernel) -> dict[int, dict[str, str]]:
     """For each operation, by id: C++ tests, by axis, that an axis is not empty; axes that never are need none.
 
     Some point computes the operation if all its tests hold.
@@ -152,14 +156,14 @@ def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
     return {id(op): {a: t for a, t in tests.items() if a in wanted[p]} for p, op in enumerate(kernel.body.ops)}
 
 
-def unreadable(kernel: Kernel, errors: Mapping[int, int], wanted: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
+def unreadable(kernel: Kernel, errors: Mapping[int, int], nonempty: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
     """Lines that return early if an indexed dimension has no elements: then no element could be read instead.
 
     The index has not been read at this point, so the error does not show it.
     """
     for op in kernel.body.ops:
         if isinstance(op.attrs, Check) and op.attrs.error is not None and not at_least(op.attrs.size, 1):
-            tests = [f"{index_text(op.attrs.size)} < 1", *wanted[id(op)].values()]
+            tests = [f"{index_text(op.attrs.size)} < 1", *nonempty[id(op)].values()]
             yield f"if ({' && '.join(tests)}) return md_failed({errors[id(op)]}, 0, {index_text(op.attrs.size)});"
 
 

@@ -40,21 +40,22 @@ class NestPrinter:
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
         self.work = _work(kernel)
+        # all by the position of an op
         self.labels: dict[int, str] = {}
-        self.names: dict[int, str] = {}
-        self.arrays: dict[int, tuple[Array, ...]] = {}  # of accumulators
-        self.kept: dict[int, Array] = {}  # of rows
-        self.carries: dict[int, Carry] = {}
-        self.terms: dict[int, str] = {}  # of the tree that is open, by reduce
-        self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
-        self.unmasked: frozenset[int] = frozenset()  # masked operations whose conditions hold in the open loop
-        self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the loop that is open
-        self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
+        self.names: dict[int, str] = {}  # the texts of values that are in scope
+        self.arrays: dict[int, tuple[Array, ...]] = {}  # the accumulators of finished reductions
+        self.kept: dict[int, Array] = {}  # the arrays of values that later loops read (rows)
+        self.carries: dict[int, Carry] = {}  # the accumulators of reductions that are running
+        self.terms: dict[int, str] = {}  # in an open tree loop, the array that takes a reduction's terms
+        self.blocks: dict[str, Block] = {}  # by axis, its innermost open block
+        self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the open loop
+        self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the open loop
+        self.opened: dict[str, bool] = {}  # by open axis, whether its loop runs over elements and not over blocks
 
     def print(self) -> None:
         split = {loop.axis: loop for loop in loops(self.schedule.steps) if loop.parts}
-        for axis, loop in split.items():  # once, though several phases may run over the same parts
-            # without elements, which data may decide, the step would be 0 and a divisor
+        for axis, loop in split.items():  # each step once: several phases may run over the same parts
+            # at least 1 element, since the step is a divisor; data may decide that there are none
             whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
             self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
         self.steps(self.schedule.steps)
@@ -210,7 +211,7 @@ class NestPrinter:
 
         The version without blocks adds no sums of empty blocks.
         """
-        done = [p for p in loop.carries if p not in self.carries]  # a loop around it goes on with the others
+        done = [p for p in loop.carries if p not in self.carries]  # a loop around this one carries the others
         kinds = [d for p in done for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
         names = [n for p in done for n in self.result_names(p, len(self.ops[p].args))]
         for name, dtype in zip(names, kinds, strict=True):
@@ -286,7 +287,9 @@ class NestPrinter:
         source = f"{storage} + {first}, {index_text(split[0][axes[outer]])}"
         width = row.dims[1].count
         starts = [(dim, self.range(dim.axis)[0], step) for dim, step in zip(row.dims, (f" * {width}", ""), strict=True)]
-        places = [start + step for dim, start, step in starts if not dim.start and start != "0"]  # of a whole row
+        places = [
+            start + step for dim, start, step in starts if not dim.start and start != "0"
+        ]  # in an array of whole rows
         return f"md_transpose({source}, {lengths}, {' + '.join((row.name, *places))}, {width});"
 
     def run(self, loop: Loop) -> None:
@@ -547,7 +550,9 @@ class NestPrinter:
 
     def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
         results = self.values.joined(carry.how.body, left, right)
-        if any(text in left and text != target for target, text in zip(left, results, strict=True)):  # they swap
+        if any(
+            text in left and text != target for target, text in zip(left, results, strict=True)
+        ):  # an assignment below would overwrite a result
             results = [
                 self.values.define(self.values.label(), d, t) for d, t in zip(carry.dtypes, results, strict=True)
             ]

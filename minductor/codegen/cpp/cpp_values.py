@@ -55,19 +55,22 @@ class Values:
     storages: Mapping[str, tuple[str, DType]]
     # id of a check or assert -> its status k; `badk` is 0 until it fails (cpp_checks.py)
     errors: Mapping[int, int] = field(default_factory=dict[int, int])
-    told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
-    # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
-    # neighbouring loads under one mask, `x[2i]` and `x[2i + 1]`, and exchanges the two loads.
+    # id of a check or assert -> C++ tests; the check matters only if all hold
+    conditions: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
+    # Whether two ops of the kernel store to one storage. g++ 12 then vectorises both stores as one, and with them two
+    # neighbouring loads under one mask, `x[2i]` and `x[2i + 1]`; it exchanges the two loads, which is a bug of g++.
     is_paired: bool = False
-    extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
+    extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # the extents of the axes
     piece: tuple[Symbol, Expr, Expr] | None = None  # the axis of the open loop, and the part of it that the loop covers
-    stored_as: Mapping[int, How] = field(default_factory=dict[int, How])  # by id of an op
+    stored_as: Mapping[int, How] = field(
+        default_factory=dict[int, How]
+    )  # by id of an op, the conversion that is omitted
     # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
     repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
-    bits: dict[str, str] = field(default_factory=dict[str, str])  # of loads, by label
+    bits: dict[str, str] = field(default_factory=dict[str, str])  # by the label of a load, the name of its bits
     count: int = 0
-    masks: int = 0  # that are open
-    masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
+    masks: int = 0  # the number of masked regions around the open one
+    masked_storages: set[str] = field(default_factory=set[str])  # storages that were read under a mask
 
     def label(self, stem: str = "x") -> str:
         """The next unused name. All stems share one counter."""
@@ -179,7 +182,7 @@ class Values:
         match self.stored_as.get(id(op)):
             case "held":
                 return f"md_f32_held_bf16({value})"
-            case "bits" if value in self.bits:  # and not kept in an array
+            case "bits" if value in self.bits:  # else the value is kept in an array
                 return self.bits[value]
             case _:
                 return self.narrow(storage, value)
@@ -224,10 +227,9 @@ class Values:
         start = self.wrapped(attrs, value)
         self.define(label, I64, f"({start})" if attrs.wrap else start)
         wrong = self.define(f"{label}_wrong", BOOL, self.outside(attrs, label))
-        is_asked = self.is_asked(op)
         bad = f"bad{self.errors[id(op)]}"
         kept = "1" if id(op) in self.repeatable else f"(uint64_t){value}"
-        self.out.add(f"{bad} = {wrong}{is_asked} ? {kept} : {bad};")
+        self.out.add(f"{bad} = {wrong}{self.needed_if(op)} ? {kept} : {bad};")
         self.out.add(f"const int64_t {attrs.symbol.name} = md_index({wrong} ? 0 : {label});")
         return attrs.symbol.name
 
@@ -239,9 +241,9 @@ class Values:
         """Whether an index is out of bounds after negative values were counted from the end."""
         return f"({label} < 0) | ({label} >= {index_text(attrs.size)})"
 
-    def is_asked(self, op: Op) -> str:
-        """The tests of whether any point needs a check; they are added to its condition."""
-        return "".join(f" & ({test})" for test in self.told.get(id(op), ()))
+    def needed_if(self, op: Op) -> str:
+        """The text that adds the tests of `conditions` to the condition of a check."""
+        return "".join(f" & ({test})" for test in self.conditions.get(id(op), ()))
 
     # --- regions
 

@@ -33,9 +33,9 @@ class Starts:
 
     tile: Sequence[Dim]
     extents: Mapping[str, Expr]
-    whole: frozenset[str]  # axes of one block: it starts at 0
-    looped: frozenset[str]
-    wide: str  # what makes an element of an axis one of 64 bits, where that is needed
+    whole: frozenset[str]  # axes that one block covers, which starts at 0
+    looped: frozenset[str]  # axes whose blocks a loop of the program runs over
+    wide: str  # converts the elements of an axis to int64; "" if 32 bits are enough
 
     def of(self, dim: Dim) -> Expr:
         if dim.axis in self.whole:
@@ -83,7 +83,7 @@ class Box:
 
     block: BlockAccess
     tile: Sequence[Dim]
-    dims: Sequence[Dim]  # of the value: those of the tile that have a block, or some of them
+    dims: Sequence[Dim]  # the dimensions of the value: those of the tile that have a block, or some of them
     extents: Mapping[str, Expr]
 
     @classmethod

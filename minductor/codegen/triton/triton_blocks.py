@@ -57,7 +57,7 @@ class Blocks:
             self.boxes[path] = Box.of(access.block, tile, dims_of(path[0]), starts.extents)
             self.pointers[path] = pointers[attrs.ref.storage]
             self.dtypes[path] = dtypes[attrs.ref.storage]
-        self.names: dict[Path, str] = {}  # of descriptors, and of pointers that a loop moves
+        self.names: dict[Path, str] = {}  # the names of descriptors, and of pointers that a loop moves
         self.count = 0
 
     def __contains__(self, path: Path) -> bool:

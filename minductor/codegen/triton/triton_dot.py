@@ -34,7 +34,7 @@ from minductor.ir.program.nodes import (
     Store,
 )
 
-DOWN = "_down"  # behind the inner axis' name, where it is the first dimension
+DOWN = "_down"  # ends the name of the inner axis where it is the first dimension (of the right operand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Operand:
 
     position: int
     dtype: DType
-    is_loaded: bool  # directly from memory, in the dtype of memory
+    is_loaded: bool  # whether it is a load, taken in the dtype of memory
 
 
 @dataclass(frozen=True, slots=True)

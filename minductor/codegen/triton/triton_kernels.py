@@ -79,7 +79,7 @@ def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[lis
     lines += [f"    {line}" for line in first.lines("number")]
     functions, count = dict(first.functions), first.count
     for n, side in enumerate(more, 1):
-        side.count = count  # no name of one part is a name of another
+        side.count = count  # so that two parts share no names
         lines.append(f"end{n} = end{n - 1} + {side.programs()}")
         lines.append(f"if (number >= end{n - 1}) & (number < end{n}):")
         lines += [f"    {line}" for line in side.lines(f"(number - end{n - 1})")]

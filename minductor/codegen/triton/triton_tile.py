@@ -76,12 +76,12 @@ class TilePrinter:
         given = signature(kernel)
         self.pointers = dict(zip(given.storages, pointer_names(given), strict=True))
         self.dtypes = dtypes
-        self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # what an axis' elements need
-        self.functions: dict[str, str] = {}  # of combines, by name
-        self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
-        self.raw: dict[int, str] = {}  # names of loads in the dtype of memory, for `tl.dot`
-        self.varies: dict[str, tuple[str, ...]] = {}  # the axes of a checked index
-        self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
+        self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # stands behind the elements of each axis
+        self.functions: dict[str, str] = {}  # by name, the texts of functions that combine values
+        self.names: dict[int, tuple[str, ...]] = {}  # by position, the names of an op's values
+        self.raw: dict[int, str] = {}  # by position, the names of loads in the dtype of memory, for `tl.dot`
+        self.varies: dict[str, tuple[str, ...]] = {}  # the axes over which a checked index varies
+        self.spread: tuple[str, ...] = ()  # the axes of the masks around the open region
         whole = {d.axis for d in self.tile if self.is_whole(d) or (d.parameter and self.count_of(d) == "1")}
         inner = (d for d in self.tile if d.is_reduced and d.parameter)
         looped = frozenset(d.axis for d in inner if not self.has_turns(d)) - whole

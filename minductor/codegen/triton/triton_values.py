@@ -94,7 +94,7 @@ def expression(op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
             wide = index_text(expr)
             return wide if isinstance(expr, Symbol) and expr.kind in ("real", "truth") else _whole(wide, expr)
         case Round(dtype) if dtype == TF32:
-            return args[0]  # a matrix unit may round so; nobody has to
+            return args[0]  # an optional rounding, which only matrix units do
         case Round(dtype):
             return f"{narrowed(args[0], dtype)}.to(tl.float32)"
         case _:
@@ -124,7 +124,7 @@ def cast(value: str, old: DType, new: DType) -> str:
     if new.kind == "bool":
         return f"{value} != 0"
     if old.kind == "float" and new.kind == "uint" and new.itemsize < 8:
-        return f"{value}.to(tl.int64).to({triton_type(new)})"  # negative ones wrap around
+        return f"{value}.to(tl.int64).to({triton_type(new)})"  # negative values wrap around
     return f"{value}.to({triton_type(new)})"
 
 

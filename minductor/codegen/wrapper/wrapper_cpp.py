@@ -70,8 +70,8 @@ class _Emitter:
         self.env = env
         self.definitions = {line.id: line for line in plan.lines if isinstance(line, lines.KernelLine)}
         self.constants = {line.name: line.number for line in plan.lines if isinstance(line, lines.ConstantLine)}
-        self.declared: dict[str, None] = {}  # functions of torch's, as they are declared
-        self.python: list[lines.ExternLine] = []  # calls that are Python's
+        self.declared: dict[str, None] = {}  # the declarations of torch's functions that the unit calls
+        self.python: list[lines.ExternLine] = []  # the calls that Python makes
         self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to
 
     def unit(self, header: str) -> Iterator[str]:
@@ -133,7 +133,7 @@ class _Function:
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         self.dtypes = _dtypes(plan)
         self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
-        self.defined: set[str] = set()  # numbers that are declared already
+        self.defined: set[str] = set()  # the numbers whose declarations are written
         laid = {line.name for line in plan.lines if isinstance(line, lines.LayoutLine)}
         tensors = [given for given in plan.inputs if given.symbol is None]
         self.lent = {given.name for given in tensors if not given.is_donated and given.name not in laid}
@@ -141,7 +141,7 @@ class _Function:
     def text(self, name: str) -> Iterator[str]:
         body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
         inputs = {given.name for given in self.plan.inputs if given.symbol is None}
-        for given in self.plan.inputs:  # the others are the compiler's to name
+        for given in self.plan.inputs:  # all other names are our own
             if not is_identifier(given.name) or given.name == "md":
                 raise NotNative(f"an input called {given.name!r}")
         tensors = [name for name in self.tensors() if name not in inputs]
@@ -151,7 +151,7 @@ class _Function:
         for number, given in enumerate(self.plan.inputs):
             yield f"  {self.received(given, number)}"
         for name, number in self.unit.constants.items():
-            if name in used - inputs:  # a region may be given one under the same name
+            if name in used - inputs:  # an input of a region may have the same name
                 yield f"  const md_Tensor& {name} = md.constants[{number}];"
         if tensors:
             yield f"  md_Tensor {', '.join(tensors)};"
@@ -193,7 +193,7 @@ class _Function:
         match line:
             case lines.LaunchLine():
                 yield from self.launch(line)
-            case lines.DispatchLine():  # the choice was made before this was written
+            case lines.DispatchLine():  # the tuner has chosen before this text is written
                 for inner in line.variants[_default(line)]:
                     yield from self.line(inner)
             case lines.ExternLine():
@@ -281,7 +281,7 @@ class _Function:
         yield from self.event("extern", line.op)
 
     def operator(self, line: lines.ExternLine) -> Iterator[str]:
-        """The lines that call an operator of torch. A call that fails is repeated in eager, which raises the exception."""
+        """The lines that call an operator of torch. A failed call is repeated in eager, which raises its exception."""
         try:
             text, declaration = wrapper_cpp_calls.call(line, self.dtypes)
             eager = ", ".join((_quoted(eager_call(line, self.unit.env)), *_given_eager(line)))

@@ -69,7 +69,7 @@ def _check(leaves: Sequence[Leaf], symbols: Sequence[SymbolRange], state: Iterab
     for number, at in place.items():
         leaf = leaves[number]
         told = {row.name for row in symbols if row.leaf == number and row.dim is None}
-        if leaf.layout is None and leaf.value not in told:  # it follows from other arguments
+        if leaf.layout is None and leaf.value not in told:  # its value follows from other arguments
             wanted = index_text(parse_expr(str(leaf.value), known))
             about = f"*static_cast<const int64_t*>(given[{at}].data), 1, 0, {wanted}, {wanted}"
             yield f"  int64_t same{at};"

@@ -43,10 +43,10 @@ def wrapper_fx(plan: Plan, env: Env) -> str:
 class Signature:
     """How a graph is called. Torch's operators pass tensors first, then the sizes of both graphs."""
 
-    sizes: int = 0  # how many of its first inputs are called last
+    sizes: int = 0  # the number of its first inputs that a call passes last
     before: int = 0  # the number of sizes of the other graph, which this one ignores
     behind: int = 0
-    is_value: bool = False  # it returns its only result, not in a tuple
+    is_value: bool = False  # whether it returns its only result as it is and not in a tuple
 
 
 def signatures(plan: Plan) -> Mapping[str, Signature]:
@@ -94,7 +94,9 @@ class _Emitter:
         self.symbols = symbols
         self.nodes = Nodes()
         self.signatures = signatures(plan)
-        self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}  # where they are known
+        self.layouts: dict[
+            str, tuple[tuple[Expr, ...], tuple[Expr, ...]]
+        ] = {}  # the sizes and strides of tensors for which they are known
         self.starts: set[Value] = set()  # tensors that begin where their storage does
 
     def graph(self, signature: Signature) -> FxGraph:

@@ -94,7 +94,7 @@ class _Emitter:
         self.events = env.options.events
         self.verify_memory = env.options.verify_memory
         self.is_streamed = env.target.kind in ("cuda", "hip")
-        self.has_status = not env.target.is_gpu  # a GPU's kernels stop the program themselves
+        self.has_status = not env.target.is_gpu  # kernels of a GPU raise errors themselves
         self.scope = self.stream = ""  # the current device, and the device whose stream the text has assigned
         self.names: dict[str, str] = {}  # module-level names -> their values
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
@@ -105,8 +105,10 @@ class _Emitter:
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
-        self.variants: list[str] = []  # the texts of functions of variants, of which a call runs one
-        self.places: list[tuple[str, ...]] = []  # of what may fail: its ATen nodes, and the user's lines in their stead
+        self.variants: list[str] = []  # the lines of the functions that run variants
+        self.places: list[
+            tuple[str, ...]
+        ] = []  # the ATen nodes of calls that may fail; the loader puts the user's lines there
 
     def module(self) -> Iterator[str]:
         functions = [text for region in self.plan.regions for text in self.region(region)]
@@ -309,7 +311,7 @@ class _Emitter:
         if line.is_out or not line.results or all(name is None for name in line.results):
             yield call
         else:
-            # these give a list, of a single tensor too
+            # a foreach operator returns a list, even of a single tensor
             comma = "," * (len(line.results) == 1 and line.op.startswith("aten._foreach_"))
             yield f"{', '.join(name or '_' for name in line.results)}{comma} = {call}"
         yield from self.event("extern", line.op)

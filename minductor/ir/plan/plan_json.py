@@ -40,7 +40,7 @@ from minductor.ir.program.nodes import symbols_in
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-SCHEMA = 2  # grows by one when an older plan would be read as something else
+SCHEMA = 2  # is raised when the meaning of a written plan changes
 LEFT_OUT = "kernels"
 
 KINDS: Mapping[str, type] = {

@@ -50,7 +50,9 @@ def _scope_faults(plan: Plan) -> Iterator[str]:
     if numbers and numbers != list(range(len(plan.partitions))):
         yield f"partitions begin in the order {numbers}, and there are {len(plan.partitions)}"
     inside, is_shared = "", False
-    has_scopes = any(isinstance(line, DeviceScopeLine) for line in plan.lines)  # a region is called within its caller's
+    has_scopes = any(
+        isinstance(line, DeviceScopeLine) for line in plan.lines
+    )  # a region runs in the scope of its caller
     for number, line in enumerate(plan.lines):
         match line:
             case LaunchLine(device=device) if has_scopes and device not in ("cpu", inside):
@@ -72,7 +74,7 @@ def _scope_faults(plan: Plan) -> Iterator[str]:
 
 
 def _name_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
-    top = outer or plan  # defines the kernels and constants of its regions
+    top = outer or plan  # the outermost plan, which defines the kernels and constants
     for region in plan.regions:
         yield from (f"{region.name}: {fault}" for fault in _name_faults(region, top))
     live = {given.name for given in plan.inputs}

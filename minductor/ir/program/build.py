@@ -29,7 +29,7 @@ from minductor.ir.program import nodes as ir
 from minductor.ir.program.ops import COMBINES, result_dtype
 from minductor.ir.program.value_bounds import value_bounds
 
-# Asked for each load of a spliced body: the position of an op that has the value already, or None to load it.
+# Called for each load of a spliced body. Returns the position of an op that has the value already, or None to load it.
 LoadHook = Callable[["Builder", ir.Load, DType], int | None]
 
 
@@ -40,9 +40,9 @@ class Builder:
         self, axes: Sequence[Symbol] = (), extents: Mapping[Symbol, Expr] = NO_EXTENTS, around: Builder | None = None
     ) -> None:
         self.axes = tuple(axes)
-        self.extents = extents  # of axes whose size is a symbol, for proofs that an index is in bounds
+        self.extents = extents  # the extents of axes, for proofs that an index is in bounds
         self._around = around  # the builder of the enclosing body
-        self._numbers: Iterator[int] = count() if around is None else around._numbers  # of checks
+        self._numbers: Iterator[int] = count() if around is None else around._numbers  # the numbers of checks
         self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
         self._names: dict[int, tuple[str, ...]] = {0: ()}
         self._ops: list[ir.Op] = []
@@ -81,7 +81,9 @@ class Builder:
                 value = complex(value)
             case _:
                 value = int(value) if not isinstance(value, complex) else int(value.real)
-                value = (value - int(dtype.min_value)) % (1 << dtype.bits) + int(dtype.min_value)  # as a cast wraps
+                value = (value - int(dtype.min_value)) % (1 << dtype.bits) + int(
+                    dtype.min_value
+                )  # wraps around as a cast does
         return self._put("constant", (), ir.Constant(value), dtype, 0)
 
     def index(self, expr: Expr, dtype: DType | None = None) -> int:
@@ -224,7 +226,7 @@ class Builder:
         parameter ops. `effects` says which stores to keep (default: all); a dropped store has the position of its
         value. `node` is the ATen node of ops that name none.
         """
-        outer = self._node  # a load hook splices too
+        outer = self._node  # restored below, since a load hook may splice too
         moved: dict[Symbol, Expr] = dict(mapping)
         where: list[int] = []
         for op in body.ops:

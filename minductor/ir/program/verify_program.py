@@ -181,7 +181,7 @@ def _body(body: ir.Body, order: list[str], checks: dict[str, frozenset[str]], *,
             yield f"%{position} = {op.name}: {fault}"
         axes, unknown = _axes(op, body, checks)
         if isinstance(op.attrs, ir.Atomic) and op.attrs.kind in ("add", "mul"):
-            axes |= set(order)  # each point counts
+            axes |= set(order)  # each point of the kernel adds a term
         if unknown:
             yield f"%{position} uses symbol {unknown} that no check before it makes"
         expected = tuple(a for a in order if a in axes)

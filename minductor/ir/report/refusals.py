@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from minductor.core.errors import UnknownKernel
 
 # `fuse` compares readers of the same data only if both limits hold for them.
-MAX_NEIGHBOURS = 4  # readers of that data, before and after a reader
-MAX_DISTANCE = 64  # nodes: fusing readers further apart would keep other buffers alive for long
+MAX_NEIGHBOURS = 4  # the readers of that data before a reader, and after it, that are tried
+MAX_DISTANCE = (
+    64  # the most nodes between two readers; fusing readers further apart would keep other buffers alive for long
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from minductor.core.expressions.bounds import at_least, divides
 from minductor.core.expressions.expr import Expr
 from minductor.ir.program.memory_access import ZERO, BlockAccess
 
-ALIGNMENT = 16  # bytes, of a tensor descriptor
-MAX_DIMS = 5  # of a tensor descriptor
+ALIGNMENT = 16  # bytes; the addresses and strides of a tensor descriptor are multiples of it
+MAX_DIMS = 5  # the most dimensions of a tensor descriptor
 
 
 class TileShape(NamedTuple):

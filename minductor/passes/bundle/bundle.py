@@ -38,11 +38,11 @@ from minductor.ir.program.schedule import Schedule, loops, moved
 from minductor.ir.program.signature import all_ops, signature
 from minductor.target import Env
 
-MAX_KERNELS = 64  # in one bundle
-MAX_GPU_OPS = 1024  # of a bundle for a GPU: Triton's compile time grows faster than the text
-MAX_PARAMETERS = 256  # tensors and numbers that one launch takes
-MAX_OPEN_BUNDLES = 4  # of equal operators, latest first, that a kernel is tried with
-MAX_LIVE_BYTES = 1 << 20  # of a bundle's intermediate results: all of them are live at the same time
+MAX_KERNELS = 64  # the most kernels of one bundle
+MAX_GPU_OPS = 1024  # the most ops of a bundle for a GPU: Triton's compile time grows faster than the text
+MAX_PARAMETERS = 256  # the most tensors and numbers that one launch takes
+MAX_OPEN_BUNDLES = 4  # the bundles of equal operators, latest first, that a kernel is tried with
+MAX_LIVE_BYTES = 1 << 20  # the limit on a bundle's intermediate results, which are all live at the same time
 
 # Kernels with equal keys may be one bundle.
 Key: TypeAlias = tuple[object, ...]

@@ -50,9 +50,12 @@ from minductor.passes.inline.split_concat import drop_effect, split_concat
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
-MAX_OPS, MAX_BUFFERS = 224, 56  # of a consumer; `fuse` has larger limits, so it can still fuse such a consumer
-MAX_COPIES = 8  # elements of one producer that one point of a consumer may ask for
-MAX_DEPTH = 24  # nested producers before their bodies are built as one, which keeps the recursion shallow
+MAX_OPS, MAX_BUFFERS = (
+    224,
+    56,
+)  # the limits of a consumer; those of `fuse` are larger, so that it can still fuse such a consumer
+MAX_COPIES = 8  # the most elements of one producer that one point of a consumer may use
+MAX_DEPTH = 24  # so many nested producers are built as one body, which keeps the recursion shallow
 
 
 @dataclass(slots=True)
@@ -143,7 +146,9 @@ class _Inliner:
         self.op_counts: list[int] = []
         self.max_live_bytes = most
         self.product_blocks = {kernel.name: block_counts(kernel) for kernel in self.kernels.values() if is_gpu}
-        self.storages: list[set[str]] = []  # that each node touches, with those of producers that moved into it
+        self.storages: list[
+            set[str]
+        ] = []  # by position, the storages that a node touches, with those of producers that moved into it
         self.inlined: dict[Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
         for position, node in enumerate(program.nodes):
@@ -209,7 +214,7 @@ class _Inliner:
             readers = self.readers.get(store.ref, ())
             if self.table[store.ref.storage].kind != "local" or not all(r in self.kernels for r in readers):
                 continue
-            if not readers:  # it is not dead, so it contains a check that must run
+            if not readers:  # only a check keeps it alive, and the check must run
                 continue
             if self.is_mixed and any(self._device(r) != self._device(position) for r in readers):
                 continue
@@ -242,7 +247,7 @@ class _Inliner:
                 cost, moved = cost + inner.cost, moved + inner.input_bytes
             else:
                 moved += self._bytes_per_point(load, kernel, points)
-        added = len(kernel.body.ops) - 2  # neither its store, nor the load that it replaces
+        added = len(kernel.body.ops) - 2  # all ops but its store and the load that it replaces
         return _Producer(kernel, position, store, value, added, cost, moved, points)
 
     def _bytes_per_point(self, load: Load, kernel: Kernel, points: int) -> float:
@@ -350,7 +355,7 @@ class _Inliner:
         """The body of a kernel with the bodies of its producers in place of the loads of their results."""
         extents = extents_of(kernel.axes)
         builder = Builder([axis.symbol for axis in kernel.axes], extents)
-        asked: dict[Symbol, str] = {}  # checked indices -> the producer of what is loaded there
+        asked: dict[Symbol, str] = {}  # a checked index -> the storage of the producer that is loaded at this index
 
         def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
             producer = self.inlined.get(wanted.ref)
@@ -369,7 +374,9 @@ class _Inliner:
         builder.splice(kernel.body, {}, load, node=kernel.only_node)
         whole = builder.build()
         body = prune_body(whole)
-        for index in _failing_indices(whole) - _failing_indices(body):  # dead: all elements of the producer are equal
+        for index in _failing_indices(whole) - _failing_indices(
+            body
+        ):  # the check is dead, since all elements of the producer are equal
             if index in asked:
                 self.refusals[asked[index]] = "an index into it would no longer be checked"
         return body

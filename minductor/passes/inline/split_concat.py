@@ -45,7 +45,7 @@ from minductor.ir.program.nodes import (
 )
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 
-MAX_SLICES = 4  # of a concatenation: each needs a kernel of its own, unless `fuse` fuses them again
+MAX_SLICES = 4  # the most slices that are split: each gets a kernel, unless `fuse` fuses them again
 
 
 class _Slice(NamedTuple):
