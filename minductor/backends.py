@@ -365,14 +365,12 @@ def _kind_of(value: object) -> str:
 
 def _misfit(backend: Backend) -> str:
     """A sentence about the first field whose value has the wrong type, or ""."""
-    rows: tuple[tuple[str, type[Any]], ...] = (("targets", Target), ("passes", Pass))
-    for name, kind in rows:
+    for name, kind in (("targets", Target), ("passes", Pass)):
         values: Any = getattr(backend, name)
         if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
             return f"its {name} are {values!r}, and no tuple of minductor.backends.{kind.__name__}"
-    rows = (("wrappers", Mapping), ("externs", Mapping))
-    for name, kind in rows:
-        if not isinstance(getattr(backend, name), kind):
+    for name in ("wrappers", "externs"):
+        if not isinstance(getattr(backend, name), Mapping):
             return f"its {name} are {getattr(backend, name)!r}, and no mapping"
     parts = {name: getattr(backend, name) for name in ("probe", "kernels", "build", "load", "launch", "fx")}
     parts |= {f"wrapper {name!r}": part for name, part in backend.wrappers.items()}

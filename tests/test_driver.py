@@ -220,7 +220,7 @@ def test_graph_that_we_do_not_take_runs_in_eager_with_one_warning() -> None:
     assert len([w for w in seen if w.category is RanInEager]) == 1
 
 
-@pytest.mark.parametrize("kind", ["layout torch._mkldnn", "zeros that lie nowhere"])
+@pytest.mark.parametrize("kind", ["layout torch._mkldnn", "zeros that has no memory"])
 def test_memory_that_fake_tensors_do_not_show_runs_in_eager(kind: str) -> None:
     x = torch.randn(3).to_mkldnn() if "mkldnn" in kind else torch.ops.aten._efficientzerotensor([3])
     torch._dynamo.reset()

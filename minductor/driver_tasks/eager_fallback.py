@@ -35,7 +35,8 @@ def warn_of_eager(env: Env, reason: UnsupportedInput) -> None:
 def unreadable_kind(value: Any, *, may_be_fake: bool) -> str:
     """What kind of input `value` is if its memory cannot be read, else "".
 
-    Its fake tensor does not show that. `may_be_fake`: fake tensors are accepted, since nothing is launched.
+    The fake tensor that stands for `value` does not show its kind. `may_be_fake`: fake tensors are accepted, since
+    nothing is launched.
     """
     import torch
     from torch._guards import TracingContext
@@ -48,7 +49,7 @@ def unreadable_kind(value: Any, *, may_be_fake: bool) -> str:
         return "a fake tensor of the program's own"
     if value.layout not in (torch.strided, torch.jagged):
         return f"a tensor of layout {value.layout}"
-    return "a tensor of zeros that lie nowhere" if value._is_zerotensor() else ""
+    return "a tensor of zeros that has no memory" if value._is_zerotensor() else ""
 
 
 def calls_hooks(gm: Any) -> bool:

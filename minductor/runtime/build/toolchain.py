@@ -220,7 +220,7 @@ class _Job(NamedTuple):
         return shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
 
     def _explain(self, command: Sequence[str], status: int, log: str) -> NoReturn:
-        if _FULL in log:  # a fault of no kernel's
+        if _FULL in log:  # the disk is full: no kernel is wrong
             raise OSError(errno.ENOSPC, _FULL, str(self.folder))
         found = _ERROR.search(log)
         source = Path(found["file"]) if found is not None else None
@@ -251,7 +251,7 @@ class _Job(NamedTuple):
         return is_made
 
     def _check_folder(self) -> None:
-        if not any(self.folder.glob("*.cpp")):  # a fault of whoever removed them
+        if not any(self.folder.glob("*.cpp")):  # another process or the user removed them
             raise FileNotFoundError(errno.ENOENT, "the folder of a compile has vanished", str(self.folder))
 
     def _kept(self) -> Path:
@@ -297,7 +297,7 @@ def _output_until(process: subprocess.Popen[bytes], end: float) -> str:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))
             break
-        if has_ended:  # whoever still holds the pipe open is none of ours
+        if has_ended:  # another process still holds the pipe open
             break
     return log.decode(errors="replace")
 

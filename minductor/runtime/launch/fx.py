@@ -113,6 +113,8 @@ class _RecordingInterpreter(fx.Interpreter):
 
 
 class _Builder:
+    """Builds the modules of a printed graph and of its inner graphs."""
+
     def __init__(self, launch: Launcher, bound: Mapping[str, Any], where: Callable[[str], str]) -> None:
         self.launch = launch
         self.bound = bound
@@ -146,7 +148,7 @@ class _Builder:
             _add_metas(made, calls, traced.graph)
         if is_boxed:
             made.set_codegen(_BoxedCodeGen())
-        else:  # somebody may read it
+        else:  # passes and people may read the values
             _add_values(made)
         comments = {call.name: _comment(node) for call, node in calls.items()}
         made.on_generate_code(lambda before: functools.partial(_commented, comments, before))
@@ -290,7 +292,7 @@ def check(
 
 def check_apart(name: str, changed: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
     """Refuses an input that is written and shares memory with another one: kernels assume that they do not overlap."""
-    real = (torch.Tensor, torch.nn.Parameter)  # those of a tracer have no place in memory
+    real = (torch.Tensor, torch.nn.Parameter)  # a tracer's tensors have no memory
     if type(changed) in real and any(type(other) in real and overlap(changed, other) for other in others):
         raise WrongInput(name, "another input shares its memory, and the program changes it")
 

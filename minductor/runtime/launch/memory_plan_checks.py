@@ -99,7 +99,7 @@ def planned(*rows: tuple[Any, ...]) -> Lives:
 
 
 def watched(lives: Lives, mode: str, events: list[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function with a Watch as an additional argument, which it tells each event."""
+    """A decorator that calls a function with a Watch as its last argument; the function reports events to the Watch."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -156,11 +156,11 @@ class Watch:
 
     def alias(self, name: str, of: str, tensor: torch.Tensor) -> None:
         self._event("alias", name, of)
-        self._joins(name, of, tensor)
+        self._add_alias(name, of, tensor)
 
     def transfer(self, name: str, of: str, tensor: torch.Tensor) -> None:
         self._event("transfer", name, of)
-        self._joins(name, of, tensor)
+        self._add_alias(name, of, tensor)
         self.live.pop(of, None)
 
     def free(self, *names: str) -> None:
@@ -181,15 +181,15 @@ class Watch:
 
     def call(self, what: str, *tensors: tuple[str, torch.Tensor]) -> None:
         """The next call is about to be made with these tensors."""
-        self._settle(f"before call {self.step + 1} ({what})")
+        self._report_missing(f"before call {self.step + 1} ({what})")
         self.step += 1
         self.what = what
         self.due = dict(self.lives.due.get(self.step, {}))
-        self._uses(tensors)
+        self._check_storages(tensors)
 
     def returns(self, *tensors: tuple[str, torch.Tensor]) -> None:
-        self._settle("at the return")
-        self._uses(tensors)
+        self._report_missing("at the return")
+        self._check_storages(tensors)
         found = {self.live[name] for name, _ in tensors if name in self.live}
         for number, storage in enumerate(self.lives.storages):
             if storage.is_returned != (number in found):
@@ -210,7 +210,7 @@ class Watch:
         self.live.clear()
         self.refs.clear()
 
-    # --- what is held against it
+    # --- comparisons with the plan
 
     def _event(self, kind: str, name: str, of: str = "") -> None:
         due = self.due.pop((kind, name), None)
@@ -232,14 +232,14 @@ class Watch:
             if (ref := _reference(tensor)) is not None:
                 self.refs[number] = ref
 
-    def _joins(self, name: str, of: str, tensor: torch.Tensor) -> None:
+    def _add_alias(self, name: str, of: str, tensor: torch.Tensor) -> None:
         if of not in self.live:
             self._fault(f"{name} is made of {of}, which is gone", of)
             return
         self.live[name] = self.live[of]
-        self._uses(((name, tensor),))
+        self._check_storages(((name, tensor),))
 
-    def _uses(self, tensors: tuple[tuple[str, torch.Tensor], ...]) -> None:
+    def _check_storages(self, tensors: tuple[tuple[str, torch.Tensor], ...]) -> None:
         for name, tensor in tensors:
             if name not in self.live:
                 self._fault(f"{name} ({self._bytes(name)}) is used, and is gone", name)
@@ -248,7 +248,7 @@ class Watch:
             if ref is not None and ref != _reference(tensor):
                 self._fault(f"{name} ({self._bytes(name)}) lies in another storage than planned", name)
 
-    def _settle(self, when: str) -> None:
+    def _report_missing(self, when: str) -> None:
         for kind, name in self.due:
             self._fault(f"{when}: {kind} {name} ({self._bytes(name)}) is missing", name)
 

@@ -84,7 +84,7 @@ class CallCheck:
 
 
 class _Expected:
-    """A tensor among the arguments."""
+    """What an argument has to be that was exported as a tensor."""
 
     def __init__(self, name: str, layout: Layout, begin: int | None, symbols: Mapping[str, Any]) -> None:
         self.name = name
@@ -149,6 +149,7 @@ def _shares(size: Sizes, stride: Sizes) -> bool:
 
 
 def _row(sizes: Sequence[Expr]) -> Callable[[Mapping[str, int]], Sizes]:
+    """A function from the values of symbols to the values of `sizes`."""
     known = [as_int(size) for size in sizes]
     fixed = tuple(size for size in known if size is not None)
     if len(fixed) == len(sizes):
@@ -157,7 +158,9 @@ def _row(sizes: Sequence[Expr]) -> Callable[[Mapping[str, int]], Sizes]:
 
 
 def _number(row: SymbolRange, value: Any, name: str) -> int:
-    """A number of the call, as an argument determines it."""
+    """The value of a symbol in this call, from the size or the number that determines it; WrongInput if it is not in
+    the exported range.
+    """
     given: int = value.shape[row.dim] if row.dim is not None else _whole(value, name)
     found, rest = divmod(given - row.shift, row.scale)
     if rest or (row.low is not None and found < row.low) or (row.high is not None and found > row.high):

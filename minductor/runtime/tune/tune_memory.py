@@ -31,7 +31,7 @@ REAL: Mapping[torch.dtype, torch.dtype] = MappingProxyType(
     {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 )
 USUAL = 10  # the typical size is at most so many times the size that nine in ten values exceed
-ROUNDED = 0.01  # the share of integers that may differ where bits may: floats were rounded to them
+ROUNDED = 0.01  # the share of integers that may differ if a choice affects bits: they may be rounded floats
 
 
 class NoRoom(RuntimeError):
