@@ -120,19 +120,12 @@ def compile_only(
     with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
         jobs: dict[str, Future[KernelFacts]] = {}
         facts = [_facts(graph, found.kind, found.arch, pool, jobs) for graph in seen]
-        return Compilation(
-            target,
-            tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
-        )
+        pairs = zip(seen, facts, strict=True)
+        return Compilation(target, tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in pairs))
 
 
 def _run(
-    fn: Callable[..., Any],
-    compiled: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    *,
-    grad: bool,
+    fn: object, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool
 ) -> None:
     """Calls `compiled`, which compiles `fn`; with `grad` its backward too."""
     import torch
@@ -178,7 +171,7 @@ def _facts(
     return lambda: tuple(replace(jobs[compiled].result(), symbol=symbol) for symbol, compiled in wanted.items())
 
 
-def _backward(fn: Callable[..., Any], result: object, given: object) -> None:
+def _backward(fn: object, result: object, given: object) -> None:
     """Runs the backward without leaving a gradient on any tensor."""
     import torch
     from torch.utils._pytree import tree_leaves

@@ -52,12 +52,8 @@ class LastUses:
                 self._use(arg, position, node)
             if node.op == "aten.copy_.default" and isinstance(node.args[0], NodeRef):
                 self.overwritten[node.args[0].name] = position
-        self.returned = {
-            name
-            for number, arg in enumerate(graph.outputs)
-            if number not in graph.rebuilt
-            for name in node_names_in(arg)
-        }
+        read = tuple([arg for number, arg in enumerate(graph.outputs) if number not in graph.rebuilt])
+        self.returned = set(node_names_in(read))
         self.last.update(dict.fromkeys(self.returned, self.end))
 
     def _use(self, arg: Arg, position: int, node: Node) -> None:

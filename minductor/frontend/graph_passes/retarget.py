@@ -33,7 +33,8 @@ def retarget(graph: Graph, device: str) -> Graph:
             kwargs=tuple((name, _argument(value, device)) for name, value in node.kwargs),
             meta=_meta(node.meta, device),
         )
-        nodes += GPU_OPERATORS.get(node.op, _unchanged)(moved, device, taken)
+        rewrite = GPU_OPERATORS.get(node.op)
+        nodes += (moved,) if rewrite is None else rewrite(moved, device, taken)
     return replace(
         graph,
         inputs=tuple(replace(given, meta=_on_device(given.meta, device)) for given in graph.inputs),
@@ -65,11 +66,6 @@ def _argument(arg: Arg, device: str) -> Arg:
             return Token("device", device)
         case _:
             return arg
-
-
-def _unchanged(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
-    del device, taken
-    return (node,)
 
 
 # --- attention ----------------------------------------------------------------------------------------------------

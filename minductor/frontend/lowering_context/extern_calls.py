@@ -57,12 +57,9 @@ def extern(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
 def _has_dead_target(ctx: Lowering, args: Sequence[Value]) -> bool:
     """Whether the first argument may be overwritten."""
     target = args[0]
-    return (
-        isinstance(target, View)
-        and not is_zero_sized(target)
-        and is_dead(ctx, target)
-        and is_only_argument_in(ctx, target)
-    )
+    if not isinstance(target, View) or is_zero_sized(target):
+        return False
+    return is_dead(ctx, target) and is_only_argument_in(ctx, target)
 
 
 def _copied_view(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:

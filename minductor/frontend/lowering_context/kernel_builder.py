@@ -54,8 +54,7 @@ class KernelBuilder:
             case _:
                 if isinstance(operand, complex):
                     raise ValueError("complex numbers are no operands of kernels")
-                wanted = dtype or (number_dtype(operand))
-                return self.term(self.b.constant(operand, compute_dtype(wanted)))
+                return self.term(self.b.constant(operand, compute_dtype(dtype or number_dtype(operand))))
         value = self.term(found)
         return value if dtype is None else value.cast(compute_dtype(dtype))
 
@@ -66,12 +65,8 @@ class KernelBuilder:
         coordinate modulo the size is right for both. If the size is 0, the extent is 0 and nothing is loaded.
         """
         extents = self.extents[len(self.extents) - len(at) :]
-        return tuple(
-            [
-                c if n == extent or as_int(n) in (0, 1) else c % n
-                for c, n, extent in zip(at, operand.size, extents, strict=True)
-            ]
-        )
+        rows = zip(at, operand.size, extents, strict=True)
+        return tuple([c if n == extent or as_int(n) in (0, 1) else c % n for c, n, extent in rows])
 
     def index(self, expr: Expr, dtype: DType) -> KernelValue:
         """An expression of coordinates and symbols as a value."""

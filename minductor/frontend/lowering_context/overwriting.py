@@ -73,12 +73,10 @@ def _may_hold(ctx: Lowering, storage: str, node: Node) -> bool:
 
 def _is_view(ctx: Lowering, node: Node) -> bool:
     """Whether a node's result may be in the memory of its first argument."""
+    if node.op == "getitem" or node.op in ctx.view_operators:
+        return True
     facts = schemas.operator_facts(node.op)
-    return (
-        node.op == "getitem"
-        or node.op in ctx.view_operators
-        or (facts is not None and any(place is not None for place in facts.returned))
-    )
+    return facts is not None and any(place is not None for place in facts.returned)
 
 
 def is_fusable_copy(ctx: Lowering, x: View) -> bool:

@@ -30,6 +30,7 @@ Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 Value: TypeAlias = "Operand | ComplexPair | Region | str | DType | Token | tuple[Value, ...] | None"
 # rule(ctx, *args, **kwargs) lowers a call of an operator with these arguments to the value that it returns
 Rule: TypeAlias = Callable[..., "Value"]
+Coords: TypeAlias = Sequence[Expr]  # of an element, or the sizes of a domain
 
 
 def rules_for(names: str, rule: Rule) -> dict[str, Rule]:

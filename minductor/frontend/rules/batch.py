@@ -22,8 +22,8 @@ from minductor.frontend.capture.size_formulas import count, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Operand, Rule, Value
-from minductor.frontend.rules.norm import Coords, RowGradients, apply_affine, metas_by_mask, reciprocal_std
+from minductor.frontend.lowering_context.values import Coords, Operand, Rule, Value
+from minductor.frontend.rules.norm import RowGradients, apply_affine, metas_by_mask, reciprocal_std
 from minductor.frontend.rules.reduce import mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
 

@@ -21,10 +21,8 @@ from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.size_formulas import count, is_zero, row_major
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Rule, Value, wrap_dim, wrap_index
+from minductor.frontend.lowering_context.values import Coords, Operand, Rule, Value, wrap_dim, wrap_index
 from minductor.ir.program.nodes import View
-
-Coords = Sequence[Expr]
 
 
 def cat(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
@@ -114,9 +112,8 @@ def flip(ctx: Lowering, x: View, dims: Sequence[int]) -> Value:
     flipped = {wrap_dim(d, len(x.size)) for d in dims}
 
     def fn(loop: KernelBuilder) -> KernelValue:
-        return loop.load(
-            x, [n - 1 - c if d in flipped else c for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))]
-        )
+        rows = enumerate(zip(x.size, loop.coords, strict=True))
+        return loop.load(x, [n - 1 - c if d in flipped else c for d, (n, c) in rows])
 
     return ctx.map(fn)
 
@@ -136,11 +133,8 @@ def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] 
 
     def fn(loop: KernelBuilder) -> KernelValue:
         # n - shift % n is positive, so the remainder never has a negative numerator
-        places = [
-            (c + (n - by_dim[d] % n)) % n if d in by_dim else c
-            for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))
-        ]
-        return loop.load(x, places)
+        rows = enumerate(zip(x.size, loop.coords, strict=True))
+        return loop.load(x, [(c + (n - by_dim[d] % n)) % n if d in by_dim else c for d, (n, c) in rows])
 
     return ctx.map(fn)
 

@@ -24,8 +24,7 @@ from minductor.frontend.capture.size_formulas import is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Rule, Value, rules_for
-from minductor.frontend.rules.index import Coords
+from minductor.frontend.lowering_context.values import Coords, Rule, Value, rules_for
 from minductor.frontend.rules.scatter import accumulate_in_zeros
 from minductor.ir.program.nodes import View
 

@@ -22,10 +22,9 @@ from minductor.frontend.capture.size_formulas import count, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Operand, Rule, Value, broadcast, rules_for, wrap_dim
+from minductor.frontend.lowering_context.values import Coords, Operand, Rule, Value, broadcast, rules_for, wrap_dim
 from minductor.ir.program.nodes import ErrorKind, View
 
-Coords = Sequence[Expr]
 Indices: TypeAlias = "Sequence[View | None]"
 
 

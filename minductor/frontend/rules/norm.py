@@ -20,11 +20,9 @@ from minductor.frontend.capture.size_formulas import count, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Rule, Value
+from minductor.frontend.lowering_context.values import Coords, Rule, Value
 from minductor.frontend.rules.reduce import keepdim_sum, mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
-
-Coords = Sequence[Expr]
 
 
 def layer_norm(

@@ -15,12 +15,12 @@ from functools import partial
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Rule, Value
+from minductor.frontend.lowering_context.values import Rule, Value
 from minductor.frontend.rules.window import Taps, clamped, gather_taps, load_tap
 from minductor.ir.program.nodes import View
 
 
-def pads_by_dim(pad: Sequence[Operand], rank: int) -> list[tuple[Expr, Expr]]:
+def pads_by_dim(pad: Sequence[Value], rank: int) -> list[tuple[Expr, Expr]]:
     """The pads (before, after) of the last `rank` dimensions, in the order of the dimensions."""
     given = [as_expr(p) for p in pad if isinstance(p, int | Expr)]
     return [(given[2 * d], given[2 * d + 1]) for d in reversed(range(rank))]
@@ -32,7 +32,7 @@ def reflected(place: Expr, size: Expr) -> Expr:
     return minimum(inner, 2 * (size - 1) - inner)
 
 
-def padded(rank: int, source: Callable[[Expr, Expr], Expr], ctx: Lowering, x: View, pad: Sequence[Operand]) -> Value:
+def padded(rank: int, source: Callable[[Expr, Expr], Expr], ctx: Lowering, x: View, pad: Sequence[Value]) -> Value:
     """Lowers a padding: each output element loads the input at `source(index, size)` in the last `rank` dimensions."""
     before = [b for b, _ in pads_by_dim(pad, rank)]
 
@@ -93,12 +93,7 @@ def replicas(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
 
 
 def padded_backward(
-    rank: int,
-    taps: Callable[[Expr, Expr, Expr, Expr], Taps],
-    ctx: Lowering,
-    grad: View,
-    x: View,
-    pad: Sequence[Operand],
+    rank: int, taps: Callable[[Expr, Expr, Expr, Expr], Taps], ctx: Lowering, grad: View, x: View, pad: Sequence[Value]
 ) -> Value:
     """Lowers the gradient of a padding: each input element sums the gradient over the output elements that show it."""
     rows = zip(x.size[-rank:], pads_by_dim(pad, rank), grad.size[-rank:], strict=True)

@@ -20,12 +20,12 @@ from dataclasses import replace
 from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.capture.size_formulas import count, is_zero, sizes
+from minductor.frontend.capture.size_formulas import count, is_one, sizes
 from minductor.frontend.lowering_context import long_reductions
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
-from minductor.frontend.lowering_context.values import Rule, Value, rules_for, wrap_dims
+from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized, rules_for, wrap_dims
 from minductor.frontend.rules.pointwise import as_stored, is_nonzero
 from minductor.ir.program.build import softmax_terms, softmax_total
 from minductor.ir.program.nodes import View
@@ -47,12 +47,12 @@ def reduce_over(
 
     The elements are cast to the compute dtype of `dtype` (by default the result's) first.
     """
-    if any(is_zero(n) for n in x.size):
+    if is_zero_sized(x):
         return NotImplemented
     out = ctx.result()
     compute = dtype or out.dtype
 
-    def value(loop: KernelBuilder, coords: Sequence[Expr]) -> KernelValue:
+    def value(loop: KernelBuilder, coords: Coords) -> KernelValue:
         return prepare(loop.load(x, coords, compute))
 
     return store_reduction(ctx, out, x.size, wrap_dims(dims, len(x.size)), value, how, finish)
@@ -102,7 +102,7 @@ def index_of_extreme(ctx: Lowering, x: View, dim: int | None, how: str, out: Vie
     rank = len(x.size)
     dims = wrap_dims(None if dim is None else (dim,), rank)
 
-    def value(loop: KernelBuilder, coords: Sequence[Expr]) -> list[KernelValue]:
+    def value(loop: KernelBuilder, coords: Coords) -> list[KernelValue]:
         index = integer(0)
         for d in dims:
             index = index * x.size[d] + coords[d]
@@ -111,22 +111,16 @@ def index_of_extreme(ctx: Lowering, x: View, dim: int | None, how: str, out: Vie
             element = element.cast(I64)
         return [element, loop.index(index, I64)]
 
-    if not any(not _is_single(x.size[d]) for d in dims):
+    if all(is_one(x.size[d]) for d in dims):
         return store_reduction(ctx, out, x.size, dims, lambda loop, coords: value(loop, coords)[not is_value], how)
-    finish = None if is_value else lambda found: KernelValue(found.b, found.b.project(found.at, 1))
-    return store_reduction(ctx, out, x.size, dims, value, how, finish)
-
-
-def _is_single(size: Expr) -> bool:
-    """Whether a size is 1."""
-    return size == integer(1)
+    return store_reduction(ctx, out, x.size, dims, value, how, None if is_value else _second)
 
 
 def arg_extreme(how: str) -> Rule:
     """A rule for argmax and argmin."""
 
     def rule(ctx: Lowering, x: View, dim: int | None = None, keepdim: bool = False) -> Value:
-        if any(is_zero(n) for n in x.size) or x.dtype == BOOL:
+        if is_zero_sized(x) or x.dtype == BOOL:
             return NotImplemented
         return index_of_extreme(ctx, x, dim, how, ctx.result())
 
@@ -137,7 +131,7 @@ def extreme_and_index(how: str) -> Rule:
     """A rule for max.dim and min.dim: the values and their indices, one kernel for each that is used."""
 
     def rule(ctx: Lowering, x: View, dim: int, keepdim: bool = False) -> Value:
-        if any(is_zero(n) for n in x.size):
+        if is_zero_sized(x):
             return NotImplemented
         values, indices = ctx.metas
         first = index_of_extreme(ctx, x, dim, how, ctx.result(values), is_value=True) if ctx.is_result_used(0) else None
@@ -147,12 +141,7 @@ def extreme_and_index(how: str) -> Rule:
 
 
 def vector_norm(
-    ctx: Lowering,
-    x: View,
-    order: float = 2,
-    dims: Dims = None,
-    keepdim: bool = False,
-    dtype: DType | None = None,
+    ctx: Lowering, x: View, order: float = 2, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Value:
     """Lowers linalg_vector_norm; the orders 2, 1, 0 and the infinite ones need no `pow`.
 
@@ -162,7 +151,7 @@ def vector_norm(
     def one_if_nonzero(value: KernelValue) -> KernelValue:
         return value.op("ne", 0.0).where(1.0, value * 0.0)
 
-    if order != 0 and all(_is_single(x.size[d]) for d in wrap_dims(dims, len(x.size))):
+    if order != 0 and all(is_one(x.size[d]) for d in wrap_dims(dims, len(x.size))):
         return reduce_over(ctx, x, dims, "max", lambda value: value.op("abs"))
     if math.isinf(order):
         return reduce_over(ctx, x, dims, "max" if order > 0 else "min", lambda value: value.op("abs"))
@@ -190,11 +179,11 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
     if order == 2 and mode != 2 and (mode == 1 or max(n for n in known[:2] if n is not None) > 25):
         return NotImplemented
     out = ctx.result()
-    if any(is_zero(n) for n in out.size):
+    if is_zero_sized(out):
         return NotImplemented
     rank = len(out.size)
 
-    def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         *batch, row, other, element = at
         a, b = (loop.load(v, (*batch, r, element), out.dtype) for v, r in ((x, row), (y, other)))
         away = (a - b).op("abs")
@@ -217,21 +206,16 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
 # --- variance -----------------------------------------------------------------------------------------------------
 
 
-Values = Callable[[KernelBuilder, Sequence[Expr]], KernelValue]
+Values = Callable[[KernelBuilder, Coords], KernelValue]
 
 
-def keepdim_size(size: Sequence[Expr], reduced: Sequence[int]) -> tuple[Expr, ...]:
+def keepdim_size(size: Coords, reduced: Sequence[int]) -> tuple[Expr, ...]:
     """The size after a reduction with keepdim=True."""
     return tuple(integer(1) if d in reduced else n for d, n in enumerate(size))
 
 
 def keepdim_sum(
-    ctx: Lowering,
-    size: Sequence[Expr],
-    reduced: Sequence[int],
-    dtype: DType,
-    value: Values,
-    finish: Finish | None = None,
+    ctx: Lowering, size: Coords, reduced: Sequence[int], dtype: DType, value: Values, finish: Finish | None = None
 ) -> View:
     """The sum of `value` over the `reduced` dimensions with keepdim=True, in a new row-major buffer."""
     return store_reduction(ctx, ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
@@ -252,26 +236,26 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
 
-    def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, compute)
 
     if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
 
-        def single(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
+        def single(loop: KernelBuilder, at: Coords) -> Sequence[KernelValue]:
             term = value(loop, at)
             return [term, term.number(0.0), term.number(1.0)]
 
-        mean, squares = _one_pass(ctx, x, reduced, single, compute, "welford", cut, (_first, _second))
+        mean, squares = _one_pass(ctx, x, reduced, single, compute, "welford", cut, (None, _second))
         return mean, squares, mean, size
     if x.dtype == F64:
         rounded = _mean_from_first(ctx, x, reduced, size)
     else:
         rounded = keepdim_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
 
-    def distance(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def distance(loop: KernelBuilder, at: Coords) -> KernelValue:
         return value(loop, at) - loop.load(rounded, at)
 
-    def square(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def square(loop: KernelBuilder, at: Coords) -> KernelValue:
         return distance(loop, at) * distance(loop, at)
 
     if compute == F64 != x.dtype:
@@ -302,20 +286,15 @@ def _mean_from_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr)
     There is no wider dtype to accumulate float64 in. So the kernel sums scaled distances from each row's first element.
     """
 
-    def first(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def first(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, [integer(0) if d in reduced else c for d, c in enumerate(at)], F64) * SCALE
 
-    def term(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def term(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, F64) * SCALE - first(loop, at)
 
     total = keepdim_sum(ctx, x.size, reduced, F64, term, lambda s: s / s.size(size))
     out = ctx.buffer(F64, total.size)
     return ctx.fill(out, lambda loop: (loop.load(total) + first(loop, loop.coords)) * (1 / SCALE))
-
-
-def _first(found: KernelValue) -> KernelValue:
-    """The first of the values that a reduction of several values gives."""
-    return found
 
 
 def _second(found: KernelValue) -> KernelValue:
@@ -327,11 +306,11 @@ def _one_pass(
     ctx: Lowering,
     x: View,
     reduced: Sequence[int],
-    terms: Callable[[KernelBuilder, Sequence[Expr]], Sequence[KernelValue]],
+    terms: Callable[[KernelBuilder, Coords], Sequence[KernelValue]],
     dtype: DType,
     how: str,
     cut: long_reductions.Cut,
-    results: Sequence[Finish],
+    results: Sequence[Finish | None],
 ) -> list[View]:
     """Several results of one combined reduction over blocks (Welford's, or online softmax), each with keepdim=True.
 
@@ -355,16 +334,16 @@ def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Finish | None = 
     A view if neither a copy nor `finish` is needed, else one pointwise kernel.
     """
     rank, size, stride = len(meta.size), sizes(meta.size), sizes(meta.stride)
-    sources = [s for s in zip(x.size, x.stride, strict=True) if not _is_single(s[0])]
+    sources = [s for s in zip(x.size, x.stride, strict=True) if not is_one(s[0])]
     if (
         finish is None
         and meta.dtype == x.dtype
-        and [s for n, s in zip(size, stride, strict=True) if not _is_single(n)] == [s for _, s in sources]
+        and [s for n, s in zip(size, stride, strict=True) if not is_one(n)] == [s for _, s in sources]
     ):
         return View(x.ref, x.dtype, size, stride, x.offset)
     out = ctx.result(meta)
     loop = KernelBuilder(out.size)
-    indices = [c for n, c in zip(out.size, loop.coords, strict=True) if not _is_single(n)]
+    indices = [c for n, c in zip(out.size, loop.coords, strict=True) if not is_one(n)]
     assert len(indices) == len(sources) and rank == len(out.size)
     index = x.offset
     for (_, stride), coord in zip(sources, indices, strict=True):
@@ -395,33 +374,18 @@ def _accumulator(ctx: Lowering, x: View) -> DType:
     return F64 if x.dtype in (F32, BF16) and not ctx.env.target.is_gpu else x.dtype
 
 
-def variance(*, root: bool) -> Rule:
-    """A rule for var.correction and, with `root`, std.correction."""
+def variance(*, root: bool, with_mean: bool = False) -> Rule:
+    """A rule for var.correction, with `root` for std.correction, and `with_mean` for var_mean and std_mean."""
 
-    def rule(
-        ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, keepdim: bool = False
-    ) -> Value:
-        if any(is_zero(n) for n in x.size):
+    def rule(ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, **named: Value) -> Value:
+        if is_zero_sized(x):
             return NotImplemented
-        _, squares, _, size = mean_and_square_sum(ctx, x, dims, _accumulator(ctx, x))
-        return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
-
-    return rule
-
-
-def variance_and_mean(*, root: bool) -> Rule:
-    """A rule for var_mean.correction and, with `root`, std_mean.correction."""
-
-    def rule(
-        ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, keepdim: bool = False
-    ) -> Value:
-        if any(is_zero(n) for n in x.size):
-            return NotImplemented
-        first, second = ctx.metas
+        first, *rest = ctx.metas if with_mean else (ctx.meta,)
         _, squares, average, size = mean_and_square_sum(ctx, x, dims, _accumulator(ctx, x))
-        variance = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
-        is_single = as_int(size) == 1
-        return variance, to_layout(ctx, average, second, None if is_single else infinity_to_nan)
+        spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
+        if not rest:
+            return spread
+        return spread, to_layout(ctx, average, rest[0], None if as_int(size) == 1 else infinity_to_nan)
 
     return rule
 
@@ -441,20 +405,20 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
     """
     reduced, compute = wrap_dims((dim,), len(x.size)), compute_dtype(dtype)
 
-    def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, compute)
 
     if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
 
-        def terms(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
+        def terms(loop: KernelBuilder, at: Coords) -> Sequence[KernelValue]:
             return [KernelValue(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
 
-        results = (_first, lambda found: KernelValue(found.b, softmax_total(found.b, found.at)))
+        results = (None, lambda found: KernelValue(found.b, softmax_total(found.b, found.at)))
         top, total = _one_pass(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
         return top, total
     top = store_reduction(ctx, ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
 
-    def shifted(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
+    def shifted(loop: KernelBuilder, at: Coords) -> KernelValue:
         return (value(loop, at) - loop.load(top, at)).op("exp")
 
     return top, keepdim_sum(ctx, x.size, reduced, compute, shifted)
@@ -462,7 +426,7 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
 
 def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
     """Lowers _softmax: exp(x - max) / sum."""
-    if any(is_zero(n) for n in x.size):
+    if is_zero_sized(x):
         return NotImplemented
     top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
     # A product with the sum's reciprocal would have three times the rounding error. If one probability is almost 1, the
@@ -472,7 +436,7 @@ def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
 
 def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
     """Lowers _log_softmax: x - max - log(sum)."""
-    if any(is_zero(n) for n in x.size):
+    if is_zero_sized(x):
         return NotImplemented
     top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
     return ctx.pointwise(lambda x, top, total: x - top - total.op("log"), x, top, total)
@@ -480,7 +444,7 @@ def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
 
 def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
     """Lowers _softmax_backward_data: (grad - sum(grad * y)) * y, where y is the softmax."""
-    if any(is_zero(n) for n in y.size):
+    if is_zero_sized(y):
         return NotImplemented
     compute = compute_dtype(y.dtype)
     along = wrap_dims((dim,), len(y.size))
@@ -492,7 +456,7 @@ def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType)
 
 def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
     """Lowers _log_softmax_backward_data: grad - exp(y) * sum(grad), where y is the log-softmax."""
-    if any(is_zero(n) for n in y.size):
+    if is_zero_sized(y):
         return NotImplemented
     compute = compute_dtype(y.dtype)
     along = wrap_dims((dim,), len(y.size))
@@ -516,8 +480,8 @@ RULES: Mapping[str, Rule] = {
     "aten._cdist_forward.default": pair_distance,
     "aten.var.correction": variance(root=False),
     "aten.std.correction": variance(root=True),
-    "aten.var_mean.correction": variance_and_mean(root=False),
-    "aten.std_mean.correction": variance_and_mean(root=True),
+    "aten.var_mean.correction": variance(root=False, with_mean=True),
+    "aten.std_mean.correction": variance(root=True, with_mean=True),
     "aten._softmax.default": softmax,
     "aten._log_softmax.default": log_softmax,
     "aten._softmax_backward_data.default": softmax_backward,

@@ -30,9 +30,17 @@ from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, Ke
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable_copy, writable
 from minductor.frontend.lowering_context.size_requirements import require_broadcast, require_size
-from minductor.frontend.lowering_context.values import Operand, Rule, Value, broadcast, element, is_zero_sized, wrap_dim
-from minductor.frontend.rules.index import (
+from minductor.frontend.lowering_context.values import (
     Coords,
+    Operand,
+    Rule,
+    Value,
+    broadcast,
+    element,
+    is_zero_sized,
+    wrap_dim,
+)
+from minductor.frontend.rules.index import (
     at_least_1d,
     checked_index,
     index_position,
@@ -334,13 +342,8 @@ def source_element(source: Operand, x: View) -> What:
 
 # name of a reduction in ATen's schemas -> kind of the Atomic op
 ATOMIC_KINDS: Mapping[str, str] = {
-    "sum": "add",
-    "add": "add",
-    "mean": "add",
-    "prod": "mul",
-    "multiply": "mul",
-    "amax": "max",
-    "amin": "min",
+    **dict.fromkeys(("sum", "add", "mean"), "add"),
+    **{"prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"},
 }
 
 

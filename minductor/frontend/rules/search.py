@@ -49,12 +49,8 @@ def searchsorted(
         def is_before(place: Expr) -> KernelValue:
             at = place if sorter is None else _checked_index(loop, loop.load(sorter, (*row, place)), length)
             # negated, because a comparison with NaN is false and NaN has to come last
-            return (
-                loop.load(rows, (*row, at), compared)
-                .cast(compared)
-                .op("gt" if is_right else "ge", value)
-                .op("logical_not")
-            )
+            element = loop.load(rows, (*row, at), compared).cast(compared)
+            return element.op("gt" if is_right else "ge", value).op("logical_not")
 
         return _search(loop, length, is_before)
 

@@ -29,12 +29,10 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_one, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue, without_negative_zero
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Rule, Value, is_zero_sized
+from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.index import ravel
 from minductor.ir.program.nodes import View
-
-Coords = Sequence[Expr]
 
 MAX_UNROLLED = 27  # taps (3 x 3 x 3) that a kernel writes out one by one; more become reduction axes
 
@@ -509,16 +507,9 @@ def im2col(ctx: Lowering, x: View, kernel: Value, dilation: Value, pad: Value, s
 
 def _columns(size: Coords, kernel: Value, dilation: Value, pad: Value, stride: Value) -> list[Window]:
     """The windows of im2col over an image of that size, whose number follows from the other arguments."""
-    found = windows_of(2, size, size, kernel, stride, pad, dilation)
-    return [
-        Window(w.size, (w.size + 2 * w.pad - w.dilation * (w.kernel - 1) - 1) // w.stride + 1, *_shape(w))
-        for w in found
-    ]
-
-
-def _shape(window: Window) -> tuple[int, int, int, int]:
-    """All fields of a window but its sizes."""
-    return window.kernel, window.stride, window.pad, window.dilation
+    windows = windows_of(2, size, size, kernel, stride, pad, dilation)
+    numbers = ((w.size + 2 * w.pad - w.dilation * (w.kernel - 1) - 1) // w.stride + 1 for w in windows)
+    return [w._replace(number=number) for w, number in zip(windows, numbers, strict=True)]
 
 
 def col2im(ctx: Lowering, x: View, size: Value, kernel: Value, dilation: Value, pad: Value, stride: Value) -> Value:
@@ -528,11 +519,9 @@ def col2im(ctx: Lowering, x: View, size: Value, kernel: Value, dilation: Value, 
 
     def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         rank = len(ctx.meta.size)
-        for_maximum = [
-            (point + w.pad - o * w.stride) // w.dilation
-            for w, point, o in zip(windows, loop.coords[rank - 2 : rank], at[-2:], strict=True)
-        ]
-        rows = ravel([at[-3], *for_maximum], (integer(1), *kernels))
+        points = zip(windows, loop.coords[rank - 2 : rank], at[-2:], strict=True)
+        inside = [(point + w.pad - o * w.stride) // w.dilation for w, point, o in points]
+        rows = ravel([at[-3], *inside], (integer(1), *kernels))
         return masked_load(loop, tests, x, [*at[:-3], rows, ravel(at[-2:], numbers)], 0)
 
     return gather_taps(ctx, ctx.meta, [w.backward() for w in windows], value)

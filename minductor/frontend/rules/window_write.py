@@ -109,12 +109,7 @@ def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1
 
 
 def as_strided_scatter(
-    ctx: Lowering,
-    x: View,
-    source: View,
-    size: Sequence[Operand],
-    stride: Sequence[Operand],
-    offset: Operand | None = None,
+    ctx: Lowering, x: View, source: View, size: Sequence[Value], stride: Sequence[Value], offset: Operand | None = None
 ) -> Value:
     """Lowers as_strided_scatter; the offset counts from the start of x's traced storage.
 

@@ -116,12 +116,8 @@ def _with_python_strides() -> Iterator[Any]:
         if hasattr(torch.ops.aten, packet):
             yield getattr(getattr(torch.ops.aten, packet), overload)
     for op in {**global_decomposition_table["post_autograd"], **global_decomposition_table["meta"]}:
-        if (
-            isinstance(op, torch._ops.OpOverload)
-            and torch.Tag.pointwise in op.tags
-            and str(op) not in COMPUTED_IN_STEPS
-        ):
-            if not op._schema.is_mutable and len(op._schema.returns) == 1:
+        if isinstance(op, torch._ops.OpOverload) and torch.Tag.pointwise in op.tags:
+            if str(op) not in COMPUTED_IN_STEPS and not op._schema.is_mutable and len(op._schema.returns) == 1:
                 yield op
 
 

@@ -78,10 +78,7 @@ def window_offsets(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int,
 
 
 def with_offset_check(
-    compiled: Callable[..., Any],
-    eager: Callable[..., Any],
-    places: Mapping[int, int | None],
-    traced: Sequence[object],
+    compiled: Callable[..., Any], eager: Callable[..., Any], places: Mapping[int, int | None], traced: Sequence[object]
 ) -> Callable[..., Any]:
     """`compiled`, with a check at each call that runs `eager` if inputs do not begin at the offsets in `places`.
 
