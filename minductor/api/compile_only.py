@@ -144,7 +144,7 @@ def _run(
 
 
 def _tensors(fn: object, given: object) -> Iterator[torch.Tensor]:
-    """What a call takes: its arguments, and the parameters of a module."""
+    """The tensors of a call: those in its arguments, and the parameters if `fn` is a module."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -156,7 +156,7 @@ def _tensors(fn: object, given: object) -> Iterator[torch.Tensor]:
 def _facts(
     graph: Compiled, kind: str, arch: str, pool: Pool, jobs: dict[str, Future[KernelFacts]]
 ) -> Callable[[], tuple[KernelFacts, ...]]:
-    """Starts to compile each kernel that is none of the `jobs` yet; the call waits for them."""
+    """Starts to compile each kernel that `jobs` lacks; returns a function that waits and returns the kernels' facts."""
     from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
     from minductor.runtime.build.triton_jobs import compile_kernel, compiled_text
 
@@ -164,11 +164,11 @@ def _facts(
     if not arch:  # the interpreter compiles nothing
         return tuple
     launches = default_launches(graph.sources.get(LAUNCHES, ""))
-    wanted = {symbol: compiled_text(text, launch) for symbol, launch in launches.items()}
-    for symbol, compiled in wanted.items():
+    texts = {symbol: compiled_text(text, launch) for symbol, launch in launches.items()}
+    for symbol, compiled in texts.items():
         if compiled not in jobs:
             jobs[compiled] = pool.submit(compile_kernel, text, launches[symbol], kind, arch)
-    return lambda: tuple(replace(jobs[compiled].result(), symbol=symbol) for symbol, compiled in wanted.items())
+    return lambda: tuple(replace(jobs[compiled].result(), symbol=symbol) for symbol, compiled in texts.items())
 
 
 def _backward(fn: object, result: object, given: object) -> None:

@@ -137,9 +137,9 @@ class Explanation:
         Raises:
             UnknownStage: no graph went through a stage of this name.
         """
-        if self.failure is None:
-            for name in only:
-                self._known(name)
+        for name in only if self.failure is None else ():
+            if name not in self._stages():
+                raise UnknownStage(name, self._stages())
         if not self.roads:
             return "no graph was compiled: the function holds no tensor operation that Dynamo traces"
         shown = "\n".join(line for road in self.roads for line in road.lines(only))
@@ -169,10 +169,6 @@ class Explanation:
 
     def _stages(self) -> Sequence[str]:
         return list(dict.fromkeys(step.name for road in self.roads for step in road.steps))
-
-    def _known(self, name: str) -> None:
-        if name not in self._stages():
-            raise UnknownStage(name, self._stages())
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """The reasons why two kernels were not fused.
@@ -234,7 +230,7 @@ class Explainer(Compiler):
         """Compiles a graph as the Compiler does, and records it."""
         road = Road(role, gm)
         self.roads.append(road)
-        self.is_dry = env.target.kind in ("cuda", "hip")  # the kernels of a machine that is elsewhere
+        self.is_dry = env.target.kind in ("cuda", "hip")  # this machine need not have the GPU, so no kernel is run
         road.call = call = super().compile_graph(gm, example_inputs, role=role, env=env)
         return Recorded(road, call)
 
@@ -308,12 +304,12 @@ def explain(
 
 
 def _backward(outputs: Any) -> None:
-    """Computes the gradients of all outputs by all leaves; writes no `.grad`."""
+    """Computes the gradients of all outputs with respect to all leaf tensors; writes no `.grad`."""
     import torch
     from torch.utils._pytree import tree_leaves
 
-    wanted = [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn]
-    seen, leaves, waiting = set[Any](), list[Any](), [t.grad_fn for t in wanted]
+    results = [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad and t.grad_fn]
+    seen, leaves, waiting = set[Any](), list[Any](), [t.grad_fn for t in results]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
@@ -324,12 +320,12 @@ def _backward(outputs: Any) -> None:
         waiting += [following for following, _ in node.next_functions]
     if leaves:
         # Gradients of ones would hide faults: the gradient of a layer norm's sum is zero.
-        slopes = [torch.linspace(-1, 1, t.numel(), device=t.device).reshape(t.shape).to(t.dtype) for t in wanted]
-        torch.autograd.grad(wanted, leaves, slopes, allow_unused=True)
+        slopes = [torch.linspace(-1, 1, t.numel(), device=t.device).reshape(t.shape).to(t.dtype) for t in results]
+        torch.autograd.grad(results, leaves, slopes, allow_unused=True)
 
 
 def _copies(args: Sequence[Any]) -> list[Any]:
-    """Copies with the same strides, that share storage where the originals do."""
+    """Copies of a call's arguments. They have the same strides, and share storage if the arguments do."""
     import torch
 
     return copy.deepcopy([a.detach() if isinstance(a, torch.Tensor) else a for a in args])
@@ -367,7 +363,7 @@ def _verdicts(road: Road) -> Iterator[Verdict]:
 
 
 def _verdict(stage: str, expected: Sequence[Any], results: Sequence[Any]) -> Verdict:
-    """The worst result of a stage, measured by its own allowance."""
+    """The verdict on the result of a stage whose error is the largest multiple of what its dtype allows."""
     import torch
 
     worst = Verdict(stage, 0.0, max(ROUNDING.values()))
@@ -384,6 +380,7 @@ def _verdict(stage: str, expected: Sequence[Any], results: Sequence[Any]) -> Ver
 
 
 def _distance(want: Any, got: Any) -> float:
+    """The largest difference of two tensors, divided by the largest finite value of `want`."""
     import torch
 
     wide = torch.complex128 if want.is_complex() else torch.float64
@@ -397,7 +394,7 @@ def _distance(want: Any, got: Any) -> float:
 
 
 def _failure(error: BaseException) -> str:
-    """An error of ours says all; of another one, the place is what matters."""
+    """An error as text: a MinductorError by its message, any other error with its traceback."""
     if isinstance(error, MinductorError):
         return str(error)
     return "".join(traceback.format_exception(error)).rstrip()
@@ -480,15 +477,15 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _in_one_line(error: BaseException, file: str) -> str:
-    """What an error says first, and the innermost line of the user's file that led to it."""
+    """The class and the first line of an error, with the innermost line of the user's file that led to it."""
     inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
     error = inner if isinstance(inner, BaseException) else error
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, file)]
     if isinstance(error, SyntaxError) and error.filename and _is_same(error.filename, file):
-        said, line = error.msg, error.lineno
+        message, line = error.msg, error.lineno
     else:
-        said, line = next(iter(str(error).strip().splitlines()), ""), lines[-1] if lines else None
-    return f"{type(error).__name__}{': ' * bool(said)}{said}{f' ({file}:{line})' if line else ''}"
+        message, line = next(iter(str(error).strip().splitlines()), ""), lines[-1] if lines else None
+    return f"{type(error).__name__}{': ' * bool(message)}{message}{f' ({file}:{line})' if line else ''}"
 
 
 def _is_same(name: str, file: str) -> bool:

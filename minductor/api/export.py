@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Bytes = bytes | memoryview
 
-# features of processors that compiled text may use; the others are of systems and of assembly
+# features of processors that compiled code may use; other flags matter to operating systems and to assembly only
 _USED = re.compile(r"(mmx|sse|ssse|avx|fma|f16c|bmi|abm|popcnt|movbe|amx|gfni|asimd|sve|fp|neon).*")
 
 
@@ -161,7 +161,7 @@ def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
 
 
 def _c_library(compiled: _Compiled) -> str:
-    """What a host in C loads: nothing, if the call needs Python."""
+    """The name of the library in the package that a host in C loads; "" if a call needs Python."""
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
     from minductor.runtime.launch.launch import LIBRARY, WRAPPER_CPP
     from minductor.runtime.package.package import PLAIN
@@ -172,7 +172,7 @@ def _c_library(compiled: _Compiled) -> str:
 
 
 def _weights(graph: Graph, found: Exported) -> tuple[tuple[Weight, ...], list[Bytes]]:
-    """The tensors of the program, and their bytes one behind the other; equal memory once."""
+    """The rows of the program's tensors, and their bytes one after another; tensors that share memory have one copy."""
     import torch
 
     from minductor.ir.artefact.manifest import Weight
@@ -196,7 +196,7 @@ def _weights(graph: Graph, found: Exported) -> tuple[tuple[Weight, ...], list[By
 
 
 def _bytes(value: torch.Tensor) -> memoryview:
-    """A tensor's memory, from its first element to its last one."""
+    """The bytes of a tensor's memory, from its first element to its last one."""
     import torch
 
     if not value.numel():
@@ -214,7 +214,7 @@ def _layout(value: torch.Tensor) -> Layout:
 
 
 def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple[Weight, ...]) -> Manifest:
-    """All but the digests of what is not made yet."""
+    """The manifest of the package, without the digests of its entries."""
     import torch
 
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
@@ -280,23 +280,26 @@ def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
 
 
 def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[SymbolRange]:
-    """Which argument tells each number: one that is it, or else a size that it is part of."""
+    """For each symbol of the arguments, the argument that is this number, or else the size that determines it.
+
+    Raises NotExportable for a symbol that no argument determines.
+    """
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.manifest import SymbolRange
     from minductor.ir.program.nodes import symbols_in
     from minductor.ir.program.size_sources import size_sources
 
-    told: dict[Symbol, SymbolRange] = {}
+    ranges: dict[Symbol, SymbolRange] = {}
     metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]
     for number, meta in metas:
         if isinstance(meta, Symbol):
-            told.setdefault(meta, SymbolRange(meta.name, meta.lo, meta.hi, number, None, 1, 0))
+            ranges.setdefault(meta, SymbolRange(meta.name, meta.lo, meta.hi, number, None, 1, 0))
     sizes = size_sources((number, meta.size) for number, meta in metas if isinstance(meta, TensorMeta))
     for s, where in sizes.items():
-        told.setdefault(s, SymbolRange(s.name, s.lo, s.hi, *where))
+        ranges.setdefault(s, SymbolRange(s.name, s.lo, s.hi, *where))
     for number, meta in metas:
         for s in symbols_in(meta):
-            if s not in told:
+            if s not in ranges:
                 raise NotExportable(leaves[number].name, f"no argument tells {s}, on which its layout depends")
-    yield from told.values()
+    yield from ranges.values()

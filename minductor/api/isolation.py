@@ -1,12 +1,12 @@
-"""A compile of its own: Dynamo's state of earlier calls does not reach it, and it leaves none.
+"""Lets Dynamo compile a program as if nothing had been compiled before, and forget it afterwards.
 
-Takes a program. Gives one that does the same, of code that Dynamo has not seen; and a context in which Dynamo knows no
-sizes of earlier calls, counts no compiles of them against its limit, and forgets afterwards what it compiled there.
-Refuses nothing. The user's other compiled functions stay compiled.
+Takes a program. Gives a program that does the same with a code object of its own, which Dynamo has not seen; and a
+context in which Dynamo knows no sizes of earlier calls, does not count earlier compiles against its recompile limit,
+and forgets afterwards what it compiled. Refuses nothing. The user's other compiled functions stay compiled.
 
-Two things remain. A function that the program calls, and in which Dynamo breaks the graph, is a frame of the user's
-own code: if its calls elsewhere have reached the limit, Dynamo runs it in eager. And if it had been compiled elsewhere,
-what is compiled here counts for its limit.
+Functions that the program calls keep their code. If Dynamo breaks the graph in such a function, it treats the function
+as in any other call: it runs the function in eager if earlier calls have reached the recompile limit, and a compile
+here counts against that limit if the function had been compiled before.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 from unittest import mock
 
-RECOMPILES = 1024  # a program that compiles more often is ended by this, as others by Dynamo's limit of 8
+RECOMPILES = 1024  # the limit of recompiles of an isolated program, in place of Dynamo's limit of 8
 
 
 def fresh(program: Callable[..., Any]) -> Callable[..., Any]:
-    """A program that does the same, whose code is an object of its own: Dynamo keeps its state by that.
+    """A program that does the same and has a code object of its own: Dynamo keeps its state by code object.
 
     >>> def double(x, *, by=2): return x * by
     >>> again = fresh(double)
@@ -56,7 +56,7 @@ def _copied(function: FunctionType) -> FunctionType:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Around the compile and the run of a `fresh` program."""
+    """A context for the compile and the run of a `fresh` program."""
     import torch
     from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
     from torch._dynamo import convert_frame, pgo

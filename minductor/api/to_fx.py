@@ -89,7 +89,7 @@ def _is_on_gpu(node: fx.Node) -> bool:
 
 
 def _called_as(module: fx.GraphModule, found: Exported) -> None:
-    """Gives the module the program's own arguments and results, and its state as buffers."""
+    """Changes the module to take and return what the program does; the buffers that it changes become its buffers."""
     from torch.fx.graph import _custom_builtins, _PyTreeCodeGen, _PyTreeInfo
 
     graph = module.graph
@@ -110,14 +110,14 @@ def _called_as(module: fx.GraphModule, found: Exported) -> None:
             with graph.inserting_before(before):
                 graph.placeholder(leaf.name)
     comments: Any = graph._codegen._body_transformer
-    # an argument called `torch` would hide what the code calls so
+    # an argument called `torch` would hide the module torch in the generated code
     names = [f"{name}_" if name in _custom_builtins else name for name in found.parameters]
     graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, found.in_spec, found.out_spec)))
     graph.on_generate_code(lambda _: comments)
 
 
 def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
-    """Puts nodes behind the inputs, which no pass takes for dead."""
+    """Adds the checks behind the inputs, as nodes with side effects, so that no pass removes them as dead code."""
     from torch.fx.node import has_side_effect
 
     from minductor.runtime.launch import fx as calls
@@ -154,15 +154,8 @@ def _checks(
     for number, given in enumerate(inputs):
         if isinstance(given.meta, TensorMeta):
             sizes, strides = (nodes.numbers(map(as_expr, row)) for row in (given.meta.size, given.meta.stride))
-            about = (
-                given.name,
-                Result(given.name),
-                sizes,
-                strides,
-                given.meta.dtype,
-                Token("device", given.meta.device),
-                *begins.get(number, ()),
-            )
+            where = (Token("device", given.meta.device), *begins.get(number, ()))
+            about = (given.name, Result(given.name), sizes, strides, given.meta.dtype, *where)
             nodes.add("check", "call_function", "minductor.runtime.launch.fx.check", about)
         elif (wanted := nodes.number(as_expr(given.meta))) != Result(given.name):  # it follows from other inputs
             about = (given.name, Result(given.name), wanted)
@@ -185,7 +178,7 @@ def _checks(
 
 
 def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
-    """The symbols of a call: inputs themselves, or sizes of them."""
+    """Adds the value of each symbol to `nodes`: an input that is the symbol, or a size that determines it."""
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.fx_graph import Result

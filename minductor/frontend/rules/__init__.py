@@ -8,6 +8,7 @@ nobody uses, or NotImplemented: then the operator becomes an extern call, that i
 
     ctx.pointwise(fn, x, y)                  one kernel over the result; fn gets the operands' elements, broadcast
     ctx.map(lambda loop: ...)                the same, where fn loads what it needs at the coordinates loop.coords
+    ctx.fill(out, lambda loop: ...)          as ctx.map, into a buffer or view of the rule's own; ctx.copy_of(x) copies
     store_reduction(ctx, out, extents, dims, value, "sum")    a reduction of value(loop, coords) over dims
     loop = KernelBuilder(extents); ...; ctx.store(loop, out, coords, value)    any other kernel with one store
 
@@ -33,9 +34,10 @@ To add an operator:
 
 1. Choose the family file and copy its nearest rule. Write the rule with the schema's parameters in their order; the
    docstring says which operators it lowers, what kernel it makes, and which law of eager is hard here.
-2. Add a row "aten.name.overload" to the file's RULES for each overload. A new file goes into `table.FAMILIES`.
-3. If torch decomposes the operator for us, delete its row in `torch_graph/decompositions.py` (`DECOMPOSED`). If it was
-   meant to be an extern call, delete its row in `capture/schemas.py` (`REASONS`). test_table.py fails until then.
+2. Add a row "aten.name.overload" to the file's RULES; `rules_for` makes the rows of several overloads. A new file goes
+   into `table.FAMILIES`.
+3. If torch decomposes the operator for us, delete its name in `torch_graph/decompositions.py` (`DECOMPOSED`). If it was
+   meant to be an extern call, delete its name in `capture/schemas.py` (`REASONS`). test_table.py fails until then.
 4. Layout: if eager's strides differ from those of torch's fake tensors, add the operator to a table of
    `quirks/eager_strides.py` and a case to tests/frontend/test_layouts.py.
 5. Test: add a case to tests/frontend/rules/test_<family>.py. `lowered(fn, *tensors)` there holds the program against
