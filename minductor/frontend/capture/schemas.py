@@ -132,11 +132,11 @@ def find_overload(op: str) -> Any:
 
 @lru_cache(4096)
 def operator_facts(op: str) -> OperatorFacts | None:
-    """Read once per operator; None if torch has no such operator."""
-    found = find_overload(op)
-    if found is None:
+    """What the schema of an operator says; None if torch has no such operator."""
+    overload = find_overload(op)
+    if overload is None:
         return None
-    schema = found._schema
+    schema = overload._schema
     places: dict[str, int | str] = {}  # alias set -> the argument that it names
     written: list[int | str] = []
     aliased = False
@@ -152,13 +152,13 @@ def operator_facts(op: str) -> OperatorFacts | None:
         names = () if result.alias_info is None else result.alias_info.before_set
         returned.append(next((places[n] for n in names if n in places), None))
         aliased = aliased or result.alias_info is not None
-    is_random = is_seeded(found) and op not in NOT_RANDOM
+    is_random = is_seeded(overload) and op not in NOT_RANDOM
     copy_op = _copying_out_form(op) if aliased and not written else ""
     is_ordered = is_random or not op.startswith(KNOWN_NAMESPACES)
     nothing = len(schema.returns) == 0
     places_of = (tuple(written), tuple(returned))
     return OperatorFacts(
-        *places_of, OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing, is_capturable(found)
+        *places_of, OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing, is_capturable(overload)
     )
 
 
@@ -169,7 +169,7 @@ def parameter_names(op: str) -> tuple[str, ...]:
 
 @lru_cache(4096)
 def element_numbers(op: str) -> tuple[tuple[int, str], ...]:
-    """Positions and names of the numbers that an ATen operator turns into elements; it raises if one is too large."""
+    """Position and name of each number that an operator casts to the dtype of its result, and refuses if too large."""
     found = find_overload(op) if op.startswith("aten.") else None
     arguments = () if found is None else found._schema.arguments
     return tuple(
@@ -186,7 +186,7 @@ def mutable_parameters(op: str) -> tuple[tuple[str, bool], ...]:
 
 
 def with_schemas(plan: Plan) -> Plan:
-    """The plan, in which each call of an ATen operator holds its schema."""
+    """The plan with the schema of the operator in each line that calls an ATen operator."""
     lines = tuple(_with_schema(line) for line in plan.lines)
     return replace(plan, lines=lines, regions=tuple([with_schemas(region) for region in plan.regions]))
 
@@ -219,7 +219,7 @@ def _copying_out_form(op: str) -> str:
 
 
 def reason_for_call(op: str) -> str:
-    """Why an operator is called rather than generated."""
+    """The reason, for the user, why an operator is an extern call and no kernel."""
     if op.startswith("_c10d_functional."):
         return "collectives are the process group's"
     if not op.startswith(KNOWN_NAMESPACES):
@@ -228,5 +228,5 @@ def reason_for_call(op: str) -> str:
 
 
 def is_expected_call(op: str) -> bool:
-    """Whether a call is by design."""
+    """Whether an operator is meant to be an extern call: it is a custom operator, or REASONS has its name."""
     return not op.startswith(KNOWN_NAMESPACES) or op.split(".")[1] in REASONS

@@ -68,7 +68,7 @@ class _Finder:
         self.uses = Counter(name for args in lists for name in node_names_in(args))
 
     def row_sum(self, total: Node) -> _RowSum | None:
-        """The sum whose last operation is `total`; None if it is none, or cannot be shared."""
+        """The `_RowSum` whose last operation is `total`; None if `total` is another operation, or cannot be shared."""
         a, product = self.operands(total, SUM, uses=None)
         difference, weight = self.operands(product, PRODUCT)
         b, again = self.operands(difference, DIFFERENCE)

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 
 def replace_functions(gm: torch.nn.Module) -> None:
-    """Replaces functions that a graph calls.
+    """Replaces the functions of _REPLACEMENTS that a graph calls, and those of _LOSSES that its inner graphs call.
 
-    In inner graphs only losses are replaced: dropout may give its argument, which an inner graph must not give.
+    Dropout may return its argument, which the graph of a higher-order operator must not do.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
     >>> replace_functions(gm)
@@ -94,7 +94,7 @@ def _cast_for_autocast(input: Tensor) -> Tensor:
 
 
 def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> Tensor:
-    """The losses reduced as asked; the two older arguments win over `reduction` where they are given."""
+    """The losses reduced by `reduction`, or by the deprecated `size_average` and `reduce` if one of these is given."""
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()

@@ -122,7 +122,7 @@ def _with_python_strides() -> Iterator[Any]:
 
 
 def _refuse_integers(take_apart: Callable[..., Any]) -> Callable[..., Any]:
-    """The formula, which keeps calls on integers alone whole: eager refuses them, and so will the call."""
+    """The formula `take_apart`, but calls without floating-point tensors stay whole and raise eager's error."""
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         is_whole = all(not (a.is_floating_point() or a.is_complex()) for a in args if isinstance(a, torch.Tensor))

@@ -43,7 +43,10 @@ def round_compared_values(graph: fx.Graph) -> None:
 
 
 def save_compared_values(graph: fx.Graph) -> None:
-    """Marks what an `eq` compares with a value found among it as MUST_SAVE, unless the user asked for recomputation."""
+    """Marks what an `eq` compares with its own maximum as MUST_SAVE, unless the user asked for recomputation.
+
+    One side of such an `eq` holds values that an operator of the forward selected from the other side.
+    """
     for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         for side, other in permutations(node.all_input_nodes, 2):
             if torch.Tag.pointwise in getattr(_maker(other).target, "tags", ()):

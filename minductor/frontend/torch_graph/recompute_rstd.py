@@ -27,13 +27,13 @@ aten = torch.ops.aten
 MAX_ROW_ELEMENTS = 4096  # a longer row may not lie in a cache, and its statistics are a small part of what is saved
 
 
-def recompute_rstd(forward: fx.GraphModule, backward: fx.GraphModule, given: int) -> None:
-    """Recomputes each saved rstd in the backward; the first `given` results of the forward are the caller's."""
+def recompute_rstd(forward: fx.GraphModule, backward: fx.GraphModule, outputs: int) -> None:
+    """Recomputes each saved rstd in the backward; the first `outputs` results of the forward are not saved values."""
     output = forward.graph.output_node()
     results = cast("Sequence[Any]", output.args[0])
     inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
     gone: set[fx.Node] = set()
-    for node in dict.fromkeys(results[given:]):
+    for node in dict.fromkeys(results[outputs:]):
         norm = _layer_norm_of_rstd(node) if isinstance(node, fx.Node) else None
         if norm is None:
             continue
@@ -42,14 +42,14 @@ def recompute_rstd(forward: fx.GraphModule, backward: fx.GraphModule, given: int
             _write_rstd(backward.graph, inputs[node.name], operand, mean, norm)
             gone.add(node)
     if gone:
-        _remove_results(output, [number >= given and node in gone for number, node in enumerate(results)])
+        _remove_results(output, [number >= outputs and node in gone for number, node in enumerate(results)])
         for module in (forward, backward):
             module.graph.eliminate_dead_code()
             module.recompile()
 
 
 def _layer_norm_of_rstd(node: fx.Node) -> fx.Node | None:
-    """The layer norm whose inverse deviation a node is."""
+    """The layer norm whose rstd a node is, if the rstd can be recomputed; else None."""
     norm = node.args[0] if node.target is operator.getitem and node.args[1] == 2 else None
     if not isinstance(norm, fx.Node) or norm.target is not aten.native_layer_norm.default or node.meta.get("recompute"):
         return None

@@ -121,8 +121,10 @@ def _is_plain_argument(x: object) -> TypeGuard[torch.Tensor]:
 
 
 def _were_traced_apart(traced: Sequence[Any]) -> bool:
-    """Whether traced inputs do not overlap. Inputs in one memory with symbolic sizes count as overlapping: torch guards
-    these."""
+    """Whether traced inputs do not overlap. Inputs that share memory and have symbolic sizes count as overlapping.
+
+    torch guards how such inputs overlap.
+    """
     if _share_no_memory(traced):
         return True
     spans: dict[Any, list[tuple[int, int]]] = defaultdict(list)
@@ -140,7 +142,7 @@ def _share_no_memory(tensors: Sequence[Any]) -> bool:
 
 
 def may_overlap(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether an element of one lies between the first and the last one of another.
+    """Whether an element of one tensor may lie between the first and the last element of another one.
 
     >>> x = torch.zeros(8)
     >>> may_overlap([x[:4], x[4:]]), may_overlap([x[:4], x[3:]]), may_overlap([x[::2], x[1::2]])
