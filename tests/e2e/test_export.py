@@ -398,7 +398,7 @@ def shadows(torch: Tensor, device: Tensor, inf: Tensor) -> Tensor:
     return torch + device * inf
 
 
-@pytest.mark.parametrize("function", [rows, shadows])
+@pytest.mark.parametrize("function", [pytest.param(rows, marks=pytest.mark.long), shadows])
 def test_an_argument_may_have_any_name(tmp_path: Path, function: Callable[..., Tensor]) -> None:
     """Also one of those that plans and graphs give to what they make."""
     given = [torch.randn(5, 3) for _ in range(function.__code__.co_argcount)]

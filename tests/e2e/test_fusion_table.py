@@ -9,7 +9,21 @@ from pytest_plugin.oracle.compiled import Compile
 from tests.e2e.fusion_table import ROWS, Row, gelu_three_times
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+# Each is like another row: the one of which the name here is an extension, or its neighbour in the table.
+LONG = (
+    "accumulated_by_three",
+    "block_scales_repeated",
+    "head_norm_and_interleaved_rotary",
+    "heads_norm_added",
+    "norm_then_block_scales",
+    "shifted_onto_itself",
+    "stacked",
+)
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=pytest.mark.long if row.name in LONG else ()) for row in ROWS]
+)
 def test_row(row: Row, compiled: Compile) -> None:
     options = (
         {"max_live_bytes": row.max_live_bytes} if row.max_live_bytes else {}

@@ -65,8 +65,15 @@ def choose(x: torch.Tensor, sign: torch.Tensor) -> Any:
     return torch.cond(sign.sum() > 0, yes, no, (x,))
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("grad", [False, True])
+# Neither, or both; the others are long.
+PAIRS = [
+    (False, False),
+    (True, True),
+    *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((False, True), (True, False))),
+]
+
+
+@pytest.mark.parametrize(("dynamic", "grad"), PAIRS)
 def test_cond(dynamic: bool, grad: bool) -> None:
     x, up = torch.randn(5, 6, requires_grad=grad), torch.ones(3)
     seen = same(choose, x, up, dynamic=dynamic, again=((x, -up),))
@@ -115,7 +122,7 @@ def test_cond_in_a_module() -> None:
             )
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.long), True])
 def test_while_loop(dynamic: bool) -> None:
     def fn(x: torch.Tensor, times: torch.Tensor) -> Any:
         def going(n: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
@@ -154,8 +161,7 @@ def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(x @ weight) + x
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(("dynamic", "grad"), PAIRS)
 def test_one_region_is_called_several_times(dynamic: bool, grad: bool) -> None:
     def fn(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         for _ in range(3):

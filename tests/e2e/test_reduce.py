@@ -41,7 +41,7 @@ def test_sums_of_a_length_that_only_the_call_knows_are_as_exact_as_others() -> N
         return twice, x.sum(1), x.amax(1), x.var(1, correction=0) + 1, x.logsumexp(1), *(n.float() for n in x.max(1))
 
     run = torch.compile(fn, backend="minductor", dynamic=True)
-    for length in (3, 2048, 2049, 1 << 20):
+    for length in (3, 2048, 2049, 1 << 18):
         x = torch.full((3, length), 0.1)
         x[1:, -1] = 0.2
         for found, exact in zip(run(x), fn(x.double()), strict=True):
