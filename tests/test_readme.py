@@ -1,5 +1,6 @@
 """README.md says what is true: its tables are those of the code, its examples run, and what all pages name is there."""
 
+import importlib
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -81,9 +82,13 @@ def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     monkeypatch.delenv("CI", raising=False)  # where nothing is written, as the example has to
     monkeypatch.setenv("RUN_GPU", "0")
     pytester.makepyfile(test_example=BLOCKS[7])
-    import pytest_plugin.adapters.minductor
-    import pytest_plugin.oracle.compiled  # noqa: F401  a run in this process forgets what it loads, and torch loads once
-
+    for module in (
+        "adapters.minductor",
+        "oracle.compiled",
+        "session",
+        "plugin",
+    ):  # else the run forgets them, and torch
+        importlib.import_module(f"pytest_plugin.{module}")
     pytester.runpytest_inprocess("--golden=accept", "-q").assert_outcomes(passed=2)
     assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2
 

@@ -8,7 +8,6 @@ import torch
 from pytest_plugin.oracle.compiled import Compile
 from tests.e2e.fusion_table import ROWS, Row, gelu_three_times
 
-
 # Each is like another row: the one of which the name here is an extension, or its neighbour in the table.
 LONG = (
     "accumulated_by_three",
