@@ -221,7 +221,7 @@ def test_a_loop_whose_pieces_overlap_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["loop i0 {", "parallel i0 { %0", "vector i0 by x { }", "%0 }", "rows %1 %2 {"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a schedule"):
+    with pytest.raises(ValueError, match=r"line 1, column \d+: "):
         parse_schedule(text)
 
 

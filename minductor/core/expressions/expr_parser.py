@@ -132,17 +132,18 @@ def _scan(source: str) -> Iterator[Token]:
 
 
 def parse_expr(text: str, symbols: Mapping[str, Symbol]) -> Expr:
-    return _whole(text, lambda tokens: read_expr(tokens, symbols))
+    return read_whole(text, lambda tokens: read_expr(tokens, symbols))
 
 
 def parse_rel(text: str, symbols: Mapping[str, Symbol]) -> Rel:
-    return _whole(text, lambda tokens: read_rel(tokens, symbols))
+    return read_whole(text, lambda tokens: read_rel(tokens, symbols))
 
 
 _T = TypeVar("_T")
 
 
-def _whole(text: str, read: Callable[[Tokens], _T]) -> _T:
+def read_whole(text: str, read: Callable[[Tokens], _T]) -> _T:
+    """What `read` makes of a text; ValueError if it leaves tokens over."""
     tokens = Tokens(text)
     value = read(tokens)
     if not tokens.is_done:

@@ -13,36 +13,34 @@ from typing import TypeVar, get_args
 
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expressions.expr import Expr, Symbol, index_below, integer, symbol
-from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel
+from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel, read_whole
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import combine
 from minductor.ir.program.choices import Choice, Option
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
-from minductor.ir.program.schedule import Schedule, parse_schedule
+from minductor.ir.program.schedule import Schedule, read_positions, read_schedule
 
 T = TypeVar("T")
 
 
 def parse_program(text: str) -> ir.Program:
     """The program that `print_program` printed."""
-    reader = _Reader(text)
-    program = reader.program()
-    reader.end()
-    return program
+    return read_whole(text, lambda tokens: _Reader(tokens).program())
 
 
 def parse_kernel(text: str) -> ir.Kernel:
     """The kernel, without symbols of sizes, that `print_kernel` printed."""
-    reader = _Reader(text)
-    reader.expect("kernel")
-    kernel = reader.kernel()
-    reader.end()
-    return kernel
+
+    def kernel(tokens: Tokens) -> ir.Kernel:
+        tokens.expect("kernel")
+        return _Reader(tokens).kernel()
+
+    return read_whole(text, kernel)
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
-        self.tokens = Tokens(text)
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
         self.symbols: dict[str, Symbol] = {}
 
     # --- words
@@ -58,10 +56,6 @@ class _Reader:
 
     def at(self, word: str) -> bool:
         return self.tokens.peek.text == word and self.tokens.peek.kind in ("name", "sign")
-
-    def end(self) -> None:
-        if not self.tokens.is_done:
-            raise self.tokens.error("expected the end")
 
     def text(self) -> str:
         return json.loads(self.tokens.take("string"))
@@ -120,7 +114,7 @@ class _Reader:
         return int(self.tokens.take("number"))
 
     def positions(self) -> tuple[int, ...]:
-        return self.each("%", lambda: int(self.tokens.take("number")))
+        return read_positions(self.tokens)
 
     def literal(self) -> ir.LiteralValue:
         token = self.tokens.peek
@@ -307,19 +301,13 @@ class _Reader:
         return self.number() if self.tokens.peek.kind == "number" else self.name()
 
     def schedule(self) -> Schedule | None:
-        """The schedule of a kernel, if one stands here; the text between its braces has a grammar of its own."""
+        """The schedule of a kernel, if one stands here."""
         if not self.accept("schedule"):
             return None
-        start = self.tokens.peek.start + 1
-        depth = 0
-        while True:
-            depth += 1 if self.at("{") else -1 if self.at("}") else 0
-            stop = self.tokens.peek.start
-            self.tokens.rewind(self.tokens.position + 1)
-            if depth == 0:
-                return parse_schedule(self.tokens.source[start:stop], self.symbols)
-            if self.tokens.is_done:
-                raise self.tokens.error("a schedule does not end")
+        self.expect("{")
+        schedule = read_schedule(self.tokens, self.symbols)
+        self.expect("}")
+        return schedule
 
     def access(self) -> Access:
         position, inside = self.position(), self.positions()

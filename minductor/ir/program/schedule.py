@@ -51,14 +51,12 @@ True
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Literal, TypeAlias, cast
 
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.core.expressions.expr_parser import parse_expr
+from minductor.core.expressions.expr_parser import Tokens, read_expr, read_whole
 
 LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree", "grid", "tile"]
 KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree", "grid", "tile")
@@ -184,81 +182,61 @@ def _head(loop: Loop) -> str:
     return text + " {"
 
 
-_TOKEN = re.compile(r"%\d+|\w+|[{}]|<[^<>]+>")
 _NO_SYMBOLS: Mapping[str, Symbol] = {}
 
 
 def parse_schedule(text: str, symbols: Mapping[str, Symbol] = _NO_SYMBOLS) -> Schedule:
     """The schedule that `str` printed. `symbols`: the symbols that `cut` may name."""
-    if leftover := _TOKEN.sub("", text).strip():
-        raise ValueError(f"not a schedule: {leftover!r}")
-    tokens = _TOKEN.findall(text)
-    steps, at = _steps(tokens, 0, symbols)
-    rows: list[int] = []
-    if at < len(tokens) and tokens[at] == "rows":
-        rows, at = _numbers(tokens, at + 1)
+    return read_whole(text, lambda tokens: read_schedule(tokens, symbols))
+
+
+def read_schedule(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Schedule:
+    """Consumes a schedule and returns it."""
+    steps = _read_steps(tokens, symbols)
+    rows = read_positions(tokens) if tokens.accept("rows") else ()
     parts: list[int] = []
-    if at < len(tokens) and tokens[at] == "parts":
-        parts = [int(token) for token in takewhile(str.isdecimal, tokens[at + 1 :])]
-        at += 1 + len(parts)
-    dots: list[int] = []
-    if at < len(tokens) and tokens[at] == "dots":
-        dots, at = _numbers(tokens, at + 1)
-    if at != len(tokens):
-        raise ValueError(f"not a schedule: {' '.join(tokens[at:])!r} is left over")
-    return Schedule(steps, tuple(rows), tuple(parts), tuple(dots))
+    if tokens.accept("parts"):
+        while tokens.peek.kind == "number":
+            parts.append(int(tokens.take("number")))
+    dots = read_positions(tokens) if tokens.accept("dots") else ()
+    return Schedule(steps, rows, tuple(parts), dots)
 
 
-def _steps(tokens: list[str], at: int, symbols: Mapping[str, Symbol]) -> tuple[tuple[Step, ...], int]:
-    steps: list[Step] = []
-    while at < len(tokens):
-        token = tokens[at]
-        if token.startswith("%"):
-            steps.append(int(token[1:]))
-            at += 1
-        elif token in KINDS:
-            loop, at = _loop(tokens, at, symbols)
-            steps.append(loop)
-        else:
-            break
-    return tuple(steps), at
-
-
-def _loop(tokens: list[str], at: int, symbols: Mapping[str, Symbol]) -> tuple[Loop, int]:
-    kind, axis = cast("LoopKind", tokens[at]), _token(tokens, at + 1)
-    at += 2
-    numbers = {"by": 0, "parts": 0, "lanes": 0}
-    named: dict[str, list[int]] = {"carry": [], "unmasked": []}
-    cuts: tuple[Expr, ...] = ()
-    while (word := _token(tokens, at)) != "{":
-        if word in named:
-            named[word], at = _numbers(tokens, at + 1)
-        elif word == "cut":
-            texts = list(takewhile(lambda token: token.startswith("<"), tokens[at + 1 :]))
-            cuts = tuple(parse_expr(text[1:-1], symbols) for text in texts)
-            at += 1 + len(texts)
-        elif word in numbers and _token(tokens, at + 1).isdecimal():
-            numbers[word] = int(tokens[at + 1])
-            at += 2
-        else:
-            raise ValueError(f"not a schedule: {word!r} in the head of the loop over {axis}")
-    body, at = _steps(tokens, at + 1, symbols)
-    if _token(tokens, at) != "}":
-        raise ValueError(f"not a schedule: the loop over {axis} does not end before {tokens[at]!r}")
-    block, parts, lanes = numbers.values()
-    carries, unmasked = (tuple(found) for found in named.values())
-    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, cuts), at + 1
-
-
-def _numbers(tokens: list[str], at: int) -> tuple[list[int], int]:
+def read_positions(tokens: Tokens) -> tuple[int, ...]:
+    """Consumes positions of ops (%0 %3), if any stand here, and returns them."""
     found: list[int] = []
-    while at < len(tokens) and tokens[at].startswith("%"):
-        found.append(int(tokens[at][1:]))
-        at += 1
-    return found, at
+    while tokens.accept("%"):
+        found.append(int(tokens.take("number")))
+    return tuple(found)
 
 
-def _token(tokens: list[str], at: int) -> str:
-    if at >= len(tokens):
-        raise ValueError("not a schedule: the text ends too early")
-    return tokens[at]
+def _read_steps(tokens: Tokens, symbols: Mapping[str, Symbol]) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    while True:
+        steps += read_positions(tokens)
+        if tokens.peek.text not in KINDS:
+            return tuple(steps)
+        steps.append(_read_loop(tokens, symbols))
+
+
+def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
+    kind, axis = cast("LoopKind", tokens.take("name")), tokens.take("name")
+    numbers = {"by": 0, "parts": 0, "lanes": 0}
+    named: dict[str, tuple[int, ...]] = {"carry": (), "unmasked": ()}
+    cuts: list[Expr] = []
+    while not tokens.accept("{"):
+        word = tokens.take("name")
+        if word in named:
+            named[word] = read_positions(tokens)
+        elif word in numbers:
+            numbers[word] = int(tokens.take("number"))
+        elif word == "cut":
+            while tokens.accept("<"):
+                cuts.append(read_expr(tokens, symbols))
+                tokens.expect(">")
+        else:
+            raise tokens.error(f"{word!r} in the head of the loop over {axis}")
+    body = _read_steps(tokens, symbols)
+    tokens.expect("}")
+    block, parts, lanes = numbers.values()
+    return Loop(axis, kind, body, block, parts, lanes, named["carry"], named["unmasked"], tuple(cuts))
