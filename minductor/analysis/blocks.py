@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from minductor.core.expressions.algebra import children, const_and_terms, factors_of, product_of
+from minductor.analysis.domain import has_division
+from minductor.core.expressions.algebra import const_and_terms, factors_of, product_of
 from minductor.core.expressions.bounds import Extents, at_least, divides
 from minductor.core.expressions.division import divide
 from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, add, expand, free_symbols, integer
@@ -226,12 +227,8 @@ def block_limits(body: Body, axes: Sequence[Axis]) -> Iterator[Mapping[str, int]
     """For each access that is a block only in tiles of some sizes: the largest such size of each axis."""
     for _, op, context in memory_ops(body, axes):
         assert isinstance(op.attrs, Load | Store | Atomic)
-        if _divides(op.attrs.index) and (block := block_of(op, axes, context)) and (limits := block.limits()):
+        if has_division(op.attrs.index) and (block := block_of(op, axes, context)) and (limits := block.limits()):
             yield limits
-
-
-def _divides(expr: Expr) -> bool:
-    return isinstance(expr, FloorDiv | Mod) or any(map(_divides, children(expr)))
 
 
 def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[str, Window] | None:

@@ -167,12 +167,8 @@ def _turned(op: Op, inner: Axis, down: Axis) -> Op:
 def _turned_attrs(op: Op, inner: Axis, down: Axis) -> Attrs:
     moved: dict[Symbol, Expr] = {inner.symbol: down.symbol}
     match op.attrs:
-        case Load(ref, index):
-            return Load(ref, substitute(index, moved))
-        case Store(ref, index):
-            return Store(ref, substitute(index, moved))
-        case Atomic(ref, index, kind):
-            return Atomic(ref, substitute(index, moved), kind)
+        case Load() | Store() | Atomic():
+            return replace(op.attrs, index=substitute(op.attrs.index, moved))
         case Index(expr):
             return Index(substitute(expr, moved))
         case Check():

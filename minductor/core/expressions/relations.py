@@ -145,25 +145,23 @@ def ge(a: Expr | int, b: Expr | int) -> Rel:
 
 
 def all_of(*rels: Rel) -> Rel:
-    kept = _junction(rels, And, TRUE)
-    if FALSE in kept:
-        return FALSE
-    return node(And, kept) if len(kept) > 1 else kept[0] if kept else TRUE
+    return _joined(And, rels, TRUE, FALSE)
 
 
 def any_of(*rels: Rel) -> Rel:
-    kept = _junction(rels, Or, FALSE)
-    if TRUE in kept:
-        return TRUE
-    return node(Or, kept) if len(kept) > 1 else kept[0] if kept else FALSE
+    return _joined(Or, rels, FALSE, TRUE)
 
 
-def _junction(rels: Iterable[Rel], cls: type[_Junction], neutral: Rel) -> tuple[Rel, ...]:
+def _joined(cls: type[_Junction], rels: Iterable[Rel], neutral: Rel, decisive: Rel) -> Rel:
+    """A conjunction or disjunction. `neutral` changes nothing in it, and `decisive` alone decides it."""
     flat: dict[Rel, None] = {}
     for rel in rels:
         flat.update(dict.fromkeys(rel.args if isinstance(rel, cls) else (rel,)))
     flat.pop(neutral, None)
-    return tuple(sorted(flat, key=lambda rel: rel.sort_key))
+    if decisive in flat:
+        return decisive
+    kept = tuple(sorted(flat, key=lambda rel: rel.sort_key))
+    return node(cls, kept) if len(kept) > 1 else kept[0] if kept else neutral
 
 
 def negate(rel: Rel) -> Rel:
@@ -189,15 +187,7 @@ def negate(rel: Rel) -> Rel:
 
 
 def compare(op: CompareOp, a: Expr | int, b: Expr | int) -> Rel:
-    match op:
-        case "==":
-            return eq(a, b)
-        case "!=":
-            return ne(a, b)
-        case "<":
-            return lt(a, b)
-        case "<=":
-            return le(a, b)
+    return {"==": eq, "!=": ne, "<": lt, "<=": le}[op](a, b)
 
 
 def rel_children(rel: Rel) -> tuple[Expr | Rel, ...]:

@@ -166,20 +166,11 @@ def _lines(steps: Iterable[Step], indent: str) -> Iterator[str]:
 
 
 def _head(loop: Loop) -> str:
-    text = f"{loop.kind} {loop.axis}"
-    if loop.block:
-        text += f" by {loop.block}"
-    if loop.parts:
-        text += f" parts {loop.parts}"
-    if loop.lanes:
-        text += f" lanes {loop.lanes}"
-    if loop.carries:
-        text += f" carry {print_positions(loop.carries)}"
-    if loop.unmasked:
-        text += f" unmasked {print_positions(loop.unmasked)}"
-    if loop.cuts:
-        text += f" cut {' '.join(f'<{at}>' for at in loop.cuts)}"
-    return text + " {"
+    numbers = {"by": loop.block, "parts": loop.parts, "lanes": loop.lanes}
+    lists = {"carry": print_positions(loop.carries), "unmasked": print_positions(loop.unmasked)}
+    lists["cut"] = " ".join(f"<{at}>" for at in loop.cuts)
+    words = "".join(f"{word} {value} " for word, value in {**numbers, **lists}.items() if value)
+    return f"{loop.kind} {loop.axis} {words}{{"
 
 
 _NO_SYMBOLS: Mapping[str, Symbol] = {}

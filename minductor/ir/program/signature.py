@@ -130,12 +130,8 @@ def _rename(body: Body, names: Mapping[Ref, Ref]) -> Body:
     ops: list[Op] = []
     for op in body.ops:
         match op.attrs:
-            case Load(ref, index):
-                op = replace(op, attrs=Load(names.get(ref, ref), index))
-            case Store(ref, index):
-                op = replace(op, attrs=Store(names.get(ref, ref), index))
-            case Atomic(ref, index, kind):
-                op = replace(op, attrs=Atomic(names.get(ref, ref), index, kind))
+            case Load(ref) | Store(ref) | Atomic(ref):
+                op = replace(op, attrs=replace(op.attrs, ref=names.get(ref, ref)))
             case Masked(inner, other):
                 op = replace(op, attrs=Masked(_rename(inner, names), other))
             case _:

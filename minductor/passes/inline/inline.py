@@ -22,29 +22,8 @@ from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify
 from minductor.cost.footprint import CHEAP, LAUNCH, operations
 from minductor.cost.products import block_counts
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import (
-    Atomic,
-    Body,
-    Buffer,
-    Check,
-    FusionRefusal,
-    Kernel,
-    Load,
-    Masked,
-    MergedKernel,
-    Node,
-    Origin,
-    Program,
-    Ref,
-    Store,
-    awaited_refs,
-    body_reads,
-    body_writes,
-    reads,
-    views_of,
-    writes,
-)
 from minductor.passes.inline.extern_targets import write_into_targets
 from minductor.passes.inline.split_concat import drop_effect, split_concat
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
@@ -66,9 +45,9 @@ class _Producer:
     `input_bytes`: the bytes that it loads, both with those of producers that only it uses. `depth`: nested producers.
     """
 
-    kernel: Kernel
+    kernel: ir.Kernel
     position: int
-    store: Store
+    store: ir.Store
     value: int
     ops: int
     cost: int
@@ -93,7 +72,7 @@ class _Uses:
         elements[key] = max(elements.get(key, 0.0), times)
 
 
-def inline(program: Program, env: Env) -> Program:
+def inline(program: ir.Program, env: Env) -> ir.Program:
     """The program after inlining, splitting at concatenations, and redirecting the results of externs."""
     nodes = tuple([_without_dead_ops(node) for node in program.nodes])
     if any(a is not b for a, b in zip(nodes, program.nodes, strict=True)):
@@ -119,9 +98,9 @@ def inline(program: Program, env: Env) -> Program:
     return program if work.is_mixed else write_into_targets(split_concat(program))
 
 
-def _without_dead_ops(node: Node) -> Node:
+def _without_dead_ops(node: ir.Node) -> ir.Node:
     """The node without dead ops, if it is a kernel; their loads would count as uses."""
-    if not isinstance(node, Kernel) or (body := prune_body(node.body)) is node.body:
+    if not isinstance(node, ir.Kernel) or (body := prune_body(node.body)) is node.body:
         return node
     return replace(node, body=body)
 
@@ -132,46 +111,46 @@ class _Inliner:
     `known_refusals`: reasons by storage that an earlier attempt has found. Nodes are known by their positions.
     """
 
-    def __init__(self, program: Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
+    def __init__(self, program: ir.Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
         self.program = program
-        self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, Kernel)}
+        self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, ir.Kernel)}
         self.table = program.real_table()
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
         self.known_refusals = refused
         self.refusals: dict[str, str] = {}
-        self.notes: list[FusionRefusal | MergedKernel] = []
-        self.readers: dict[Ref, list[int]] = {}
+        self.notes: list[ir.FusionRefusal | ir.MergedKernel] = []
+        self.readers: dict[ir.Ref, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
-        self.overwriter: dict[Ref, int] = {}
+        self.overwriter: dict[ir.Ref, int] = {}
         self.op_counts: list[int] = []
         self.max_live_bytes = most
         self.product_blocks = {kernel.name: block_counts(kernel) for kernel in self.kernels.values() if is_gpu}
         self.storages: list[
             set[str]
         ] = []  # by position, the storages that a node touches, with those of producers that moved into it
-        self.inlined: dict[Ref, _Producer] = {}
+        self.inlined: dict[ir.Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
         for position, node in enumerate(program.nodes):
-            for ref in reads(node):
+            for ref in ir.reads(node):
                 self.readers.setdefault(ref, []).append(position)
-            for ref in writes(node):
+            for ref in ir.writes(node):
                 self.writers.setdefault(ref.storage, []).append(position)
-                self.overwriter[Ref(ref.storage, ref.version - 1)] = position
-            self.op_counts.append(len(node.body.ops) if isinstance(node, Kernel) else 0)
-            self.storages.append({ref.storage for ref in (*reads(node), *writes(node))})
+                self.overwriter[ir.Ref(ref.storage, ref.version - 1)] = position
+            self.op_counts.append(len(node.body.ops) if isinstance(node, ir.Kernel) else 0)
+            self.storages.append({ref.storage for ref in (*ir.reads(node), *ir.writes(node))})
 
     # --- what may move
 
     def decide(self) -> None:
         """Decides which producers move, last node first: then all uses of a producer are known when its turn comes."""
         nodes = self.program.nodes
-        fixed = {view.ref.storage for output in self.program.outputs for view in views_of(output)}
-        fixed.update(ref.storage for node in nodes for ref in awaited_refs(node))
+        fixed = {view.ref.storage for output in self.program.outputs for view in ir.views_of(output)}
+        fixed.update(ref.storage for node in nodes for ref in ir.awaited_refs(node))
         producers = self._producers(fixed)
-        uses: dict[Ref, _Uses] = {}
+        uses: dict[ir.Ref, _Uses] = {}
         for position in range(len(nodes) - 1, -1, -1):
             node = nodes[position]
-            if not isinstance(node, Kernel):
+            if not isinstance(node, ir.Kernel):
                 continue
             producer = producers.get(position)
             if producer is not None:
@@ -190,7 +169,7 @@ class _Inliner:
         for consumer, keys in uses.users.items():
             self.op_counts[consumer] += producer.ops * len(keys)
             self.storages[consumer] = self._storages_with(producer, consumer)
-            self.notes.append(MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
+            self.notes.append(ir.MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
 
     def _storages_with(self, producer: _Producer, consumer: int) -> set[str]:
         """The storages that a consumer touches once a producer has moved into it."""
@@ -198,15 +177,15 @@ class _Inliner:
 
     def _intermediates_with(self, producer: _Producer, consumer: int) -> set[str]:
         """The intermediate results that a consumer needs once a producer has moved into it."""
-        made = {ref.storage for ref in writes(self.kernels[consumer])}
+        made = {ref.storage for ref in ir.writes(self.kernels[consumer])}
         return {name for name in self._storages_with(producer, consumer) - made if name in self.writers}
 
     def _producers(self, fixed: set[str]) -> dict[int, _Producer]:
         """The candidates by position. In program order, since a cost includes that of producers with this only use."""
         found: dict[int, _Producer] = {}
-        by_ref: dict[Ref, _Producer] = {}
+        by_ref: dict[ir.Ref, _Producer] = {}
         for position, node in enumerate(self.program.nodes):
-            if not isinstance(node, Kernel):
+            if not isinstance(node, ir.Kernel):
                 continue
             store = pure_store(node)
             if store is None or store.ref.storage in fixed or len(self.writers[store.ref.storage]) > 1:
@@ -226,14 +205,14 @@ class _Inliner:
         return found
 
     def _device(self, position: int) -> str:
-        return self.table[writes(self.kernels[position])[0].storage].device
+        return self.table[ir.writes(self.kernels[position])[0].storage].device
 
-    def _keeps_user_order(self, kernel: Kernel, readers: Sequence[int]) -> bool:
+    def _keeps_user_order(self, kernel: ir.Kernel, readers: Sequence[int]) -> bool:
         """Whether all readers of a kernel's result wait for what it waits for, so that the user's order is kept."""
         return bool(readers) and all(set(self.kernels[r].after).issuperset(kernel.after) for r in readers)
 
     def _producer(
-        self, kernel: Kernel, position: int, store: Store, before: Mapping[Ref, _Producer]
+        self, kernel: ir.Kernel, position: int, store: ir.Store, before: Mapping[ir.Ref, _Producer]
     ) -> _Producer | None:
         """The kernel as a candidate with its costs; None if its index cannot be solved for its axes."""
         if solve(store.index, kernel.axes, store.index, extents_of(kernel.axes)) is None:
@@ -241,7 +220,7 @@ class _Inliner:
         value = next(op.args[0] for op in kernel.body.ops if op.attrs is store)
         points = estimate(axis.extent for axis in kernel.axes)
         cost, moved = operations(kernel.body), 0.0
-        for load in dict.fromkeys(body_reads(kernel.body)):
+        for load in dict.fromkeys(ir.body_reads(kernel.body)):
             inner = before.get(load.ref)
             if inner is not None and len(self.readers[load.ref]) == 1:
                 cost, moved = cost + inner.cost, moved + inner.input_bytes
@@ -250,7 +229,7 @@ class _Inliner:
         added = len(kernel.body.ops) - 2  # all ops but its store and the load that it replaces
         return _Producer(kernel, position, store, value, added, cost, moved, points)
 
-    def _bytes_per_point(self, load: Load, kernel: Kernel, points: int) -> float:
+    def _bytes_per_point(self, load: ir.Load, kernel: ir.Kernel, points: int) -> float:
         """The bytes of memory that a load moves for each point. Elements that several points read are moved once."""
         buffer = self.table[load.ref.storage]
         names = {symbol.name for symbol in free_symbols(load.index)}
@@ -259,16 +238,16 @@ class _Inliner:
         touched = estimate(axis.extent for axis in kernel.axes if axis.name in names)
         return buffer.dtype.itemsize * touched / points
 
-    def _record_uses(self, kernel: Kernel, stored: Expr | None, mine: _Uses, uses: dict[Ref, _Uses]) -> None:
+    def _record_uses(self, kernel: ir.Kernel, stored: Expr | None, mine: _Uses, uses: dict[ir.Ref, _Uses]) -> None:
         """Records for the producers of a kernel's loads which elements the consumers of the kernel (`mine`) ask for.
 
         `stored` is the index of the kernel's store if it moves, else None. A load at this index asks for the element
         that the kernel's own users ask for. Any other load adds its index to the key of the element. Loads under a mask
         are never shared with those outside of it.
         """
-        regions = [op.attrs.body for op in kernel.body.ops if isinstance(op.attrs, Masked)]
-        inside = {load for region in regions for load in body_reads(region)}
-        for load in dict.fromkeys(body_reads(kernel.body)):
+        regions = [op.attrs.body for op in kernel.body.ops if isinstance(op.attrs, ir.Masked)]
+        inside = {load for region in regions for load in ir.body_reads(region)}
+        for load in dict.fromkeys(ir.body_reads(kernel.body)):
             if load.ref.storage not in self.writers:
                 continue
             users = uses.setdefault(load.ref, _Uses())
@@ -285,10 +264,10 @@ class _Inliner:
         if name in self.known_refusals:
             return self.known_refusals[name]
         last = max(uses.users)
-        for load in body_reads(producer.kernel.body):
+        for load in ir.body_reads(producer.kernel.body):
             if self.overwriter.get(load.ref, last) < last:
                 return f"{load.ref}, which it reads, is overwritten before the last use"
-        checks = (op.attrs for op in producer.kernel.body.ops if isinstance(op.attrs, Check))
+        checks = (op.attrs for op in producer.kernel.body.ops if isinstance(op.attrs, ir.Check))
         if any(not at_least(check.size, 1) for check in checks) and self._is_used_under_mask(producer):
             return "it is used under a mask, where an index into a dimension without elements cannot raise an error"
         copies = max(len(keys) for keys in uses.users.values())
@@ -314,8 +293,8 @@ class _Inliner:
             ref = pending.pop()
             for position in self.readers.get(ref, ()):
                 ops = self.kernels[position].body.ops
-                regions = [op.attrs.body for op in ops if isinstance(op.attrs, Masked)]
-                if any(load.ref == ref for region in regions for load in body_reads(region)):
+                regions = [op.attrs.body for op in ops if isinstance(op.attrs, ir.Masked)]
+                if any(load.ref == ref for region in regions for load in ir.body_reads(region)):
                     return True
                 if position in self.by_position:
                     pending.append(self.by_position[position].store.ref)
@@ -324,17 +303,17 @@ class _Inliner:
     def _note(self, producer: _Producer, reason: str) -> None:
         """Adds a refusal for each reader of the producer."""
         for position in self.readers[producer.store.ref]:
-            self.notes.append(FusionRefusal("inline", producer.kernel.name, self.kernels[position].name, reason))
+            self.notes.append(ir.FusionRefusal("inline", producer.kernel.name, self.kernels[position].name, reason))
 
     # --- the new bodies
 
-    def build(self) -> dict[int, Body]:
+    def build(self) -> dict[int, ir.Body]:
         """The new body of each kernel that stays and has a producer in it."""
-        bodies: dict[int, Body] = {}
+        bodies: dict[int, ir.Body] = {}
         for position, node in enumerate(self.program.nodes):
-            if not isinstance(node, Kernel):
+            if not isinstance(node, ir.Kernel):
                 continue
-            used = [self.inlined[ref] for ref in reads(node) if ref in self.inlined]
+            used = [self.inlined[ref] for ref in ir.reads(node) if ref in self.inlined]
             if not used:
                 continue
             producer = self.by_position.get(position)
@@ -351,13 +330,13 @@ class _Inliner:
                 producer.value = next(op.args[0] for op in body.ops if op.is_effect)
         return bodies
 
-    def _spliced(self, kernel: Kernel) -> Body:
+    def _spliced(self, kernel: ir.Kernel) -> ir.Body:
         """The body of a kernel with the bodies of its producers in place of the loads of their results."""
         extents = extents_of(kernel.axes)
         builder = Builder([axis.symbol for axis in kernel.axes], extents)
         asked: dict[Symbol, str] = {}  # a checked index -> the storage of the producer that is loaded at this index
 
-        def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
+        def load(b: Builder, wanted: ir.Load, dtype: DType) -> int | None:
             producer = self.inlined.get(wanted.ref)
             if producer is None:
                 return (
@@ -387,41 +366,43 @@ class _Inliner:
             return {}
         return solve(producer.store.index, producer.kernel.axes, index, extents)
 
-    def _check_overwriting(self, kernel: Kernel, body: Body, used: list[_Producer]) -> None:
+    def _check_overwriting(self, kernel: ir.Kernel, body: ir.Body, used: list[_Producer]) -> None:
         """Refuses the producers of a kernel that overwrites what they read.
 
         An in-place write is legal if every read of the old value is of the element that is being written. An atomic
         write is not: several points may write the element. The kernel's own reads were legal before.
         """
-        own = set(body_reads(kernel.body))
-        for write in body_writes(body):
-            old = Ref(write.ref.storage, write.ref.version - 1)
-            elsewhere = (load for load in body_reads(body) if load.index != write.index or isinstance(write, Atomic))
+        own = set(ir.body_reads(kernel.body))
+        for write in ir.body_writes(body):
+            old = ir.Ref(write.ref.storage, write.ref.version - 1)
+            elsewhere = (
+                load for load in ir.body_reads(body) if load.index != write.index or isinstance(write, ir.Atomic)
+            )
             if any(load.ref == old and load not in own for load in elsewhere):
                 self.refusals.update({p.store.ref.storage: f"its consumer overwrites {old}, its operand" for p in used})
 
-    def finish(self, bodies: Mapping[int, Body]) -> Program:
+    def finish(self, bodies: Mapping[int, ir.Body]) -> ir.Program:
         """The program with the new bodies and without the kernels that moved. Consumers take over their origins."""
         origins: dict[int, dict[int, None]] = {}
         nodes = list(self.program.nodes)
         for position, node in enumerate(nodes):
             mine = origins.setdefault(position, {position: None})
-            for ref in reads(node):
+            for ref in ir.reads(node):
                 if ref in self.inlined:
                     mine.update(origins[self.inlined[ref].position])
         for position, body in bodies.items():
             node = nodes[position]
-            assert isinstance(node, Kernel)
+            assert isinstance(node, ir.Kernel)
             nodes[position] = replace(node, body=body, origins=self._origins(origins[position]))
         kept = tuple(node for position, node in enumerate(nodes) if position not in self.by_position)
         return with_nodes(replace(self.program, notes=(*self.program.notes, *self.notes)), kept)
 
-    def _origins(self, positions: Mapping[int, None]) -> tuple[Origin, ...]:
+    def _origins(self, positions: Mapping[int, None]) -> tuple[ir.Origin, ...]:
         """The origins of nodes, in program order, each once."""
         return tuple(dict.fromkeys(o for p in sorted(positions) for o in self.program.nodes[p].origins))
 
 
-def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: Buffer) -> bool:
+def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: ir.Buffer) -> bool:
     """Whether recomputing a producer in its consumers costs no more than storing its result in `buffer`.
 
     This is the only comparison of costs in this stage. Costs are per element of the buffer; an operation counts as a
@@ -441,7 +422,7 @@ def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: Buffer) -> b
     return sum(shares) * producer.input_bytes + producer.cost * (again - 1) <= kept
 
 
-def _uses_per_element(kernel: Kernel, index: Expr, elements: int, blocks: Mapping[str, int]) -> float:
+def _uses_per_element(kernel: ir.Kernel, index: Expr, elements: int, blocks: Mapping[str, int]) -> float:
     """How often a kernel loads each element of a buffer through this index.
 
     That is once for each point of the outer axes that do not occur in the index; inner ones find the value in a
@@ -456,6 +437,6 @@ def _uses_per_element(kernel: Kernel, index: Expr, elements: int, blocks: Mappin
     return float(prod(blocks.get(axis.name) or estimate((axis.extent,)) for axis in outside))
 
 
-def _failing_indices(body: Body) -> set[Symbol]:
+def _failing_indices(body: ir.Body) -> set[Symbol]:
     """The index symbols whose check raises an error if they are out of range."""
-    return {op.attrs.symbol for op in body.ops if isinstance(op.attrs, Check) and op.attrs.error is not None}
+    return {op.attrs.symbol for op in body.ops if isinstance(op.attrs, ir.Check) and op.attrs.error is not None}

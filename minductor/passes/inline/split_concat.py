@@ -20,29 +20,8 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute
 from minductor.core.expressions.rewrite import delinearize
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import (
-    Argument,
-    Axis,
-    Buffer,
-    Extern,
-    Kernel,
-    Load,
-    Masked,
-    MergedKernel,
-    Node,
-    Op,
-    Program,
-    Ref,
-    Store,
-    View,
-    awaited_refs,
-    axis_over,
-    body_reads,
-    reads,
-    views_of,
-    writes,
-)
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 
 MAX_SLICES = 4  # the most slices that are split: each gets a kernel, unless `fuse` fuses them again
@@ -51,8 +30,8 @@ MAX_SLICES = 4  # the most slices that are split: each gets a kernel, unless `fu
 class _Slice(NamedTuple):
     """One slice of a concatenation: the kernel that stores it, and its coordinates along the concatenated dim."""
 
-    kernel: Kernel
-    store: Store
+    kernel: ir.Kernel
+    store: ir.Store
     start: int
     length: int
 
@@ -65,27 +44,27 @@ class _Concat(NamedTuple):
     """
 
     slices: tuple[_Slice, ...]
-    last: Ref
+    last: ir.Ref
     consumer: int
-    axis: Axis
-    store: Store
+    axis: ir.Axis
+    store: ir.Store
 
 
-def split_concat(program: Program) -> Program:
+def split_concat(program: ir.Program) -> ir.Program:
     """The program without the concatenations that can be avoided; the same object if there are none."""
     table = program.real_table()
     uses = _StorageUses(program)
-    nodes: dict[int, tuple[_Concat, tuple[Kernel, ...]]] = {}
-    moved: dict[Ref, Ref] = {}
+    nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
+    moved: dict[ir.Ref, ir.Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
         concat = _find_concat(storage, uses, table) if table[storage].kind == "local" else None
         if concat is not None and concat.consumer not in nodes:
             nodes[concat.consumer] = (concat, _split_consumer(program.nodes[concat.consumer], concat))
-            moved[concat.store.ref] = Ref(concat.store.ref.storage, len(concat.slices) - 1)
+            moved[concat.store.ref] = ir.Ref(concat.store.ref.storage, len(concat.slices) - 1)
     if not nodes:
         return program
     gone = [
-        MergedKernel("inline", part.kernel.name, made.name)
+        ir.MergedKernel("inline", part.kernel.name, made.name)
         for concat, parts in nodes.values()
         for part, made in zip(concat.slices, parts, strict=True)
     ]
@@ -102,40 +81,40 @@ def split_concat(program: Program) -> Program:
 class _StorageUses:
     """Which nodes, by position, read and write each storage."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ir.Program) -> None:
         self.nodes = program.nodes
         self.readers: dict[str, dict[int, None]] = {}
-        self.writer: dict[Ref, int] = {}
+        self.writer: dict[ir.Ref, int] = {}
         self.versions: dict[str, int] = {}
-        self.returned = {view.ref.storage for output in program.outputs for view in views_of(output)}
-        self.awaited = {ref.storage for node in program.nodes for ref in awaited_refs(node)}
+        self.returned = {view.ref.storage for output in program.outputs for view in ir.views_of(output)}
+        self.awaited = {ref.storage for node in program.nodes for ref in ir.awaited_refs(node)}
         for position, node in enumerate(program.nodes):
-            for ref in reads(node):
+            for ref in ir.reads(node):
                 self.readers.setdefault(ref.storage, {})[position] = None
-            for ref in writes(node):
+            for ref in ir.writes(node):
                 self.writer[ref] = position
                 self.versions[ref.storage] = self.versions.get(ref.storage, 0) + 1
 
 
-def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, Buffer]) -> _Concat | None:
+def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, ir.Buffer]) -> _Concat | None:
     """The concatenation that fills a storage, if its consumer can be split; else None."""
     count = uses.versions[storage]
     readers = tuple(uses.readers.get(storage, ()))
     if not 2 <= count <= MAX_SLICES or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
         return None
     consumer = uses.nodes[readers[0]]
-    last = Ref(storage, count - 1)
-    store = pure_store(consumer) if isinstance(consumer, Kernel) else None
-    if not isinstance(consumer, Kernel) or store is None or last not in reads(consumer):
+    last = ir.Ref(storage, count - 1)
+    store = pure_store(consumer) if isinstance(consumer, ir.Kernel) else None
+    if not isinstance(consumer, ir.Kernel) or store is None or last not in ir.reads(consumer):
         return None
     if uses.versions[store.ref.storage] > 1 or table[store.ref.storage].kind != "local":
         return None
     if store.ref.storage in uses.awaited:
         return None
-    if any(isinstance(uses.nodes[reader], Kernel) for reader in uses.readers.get(store.ref.storage, ())):
+    if any(isinstance(uses.nodes[reader], ir.Kernel) for reader in uses.readers.get(store.ref.storage, ())):
         return None
-    writers = [uses.nodes[uses.writer[Ref(storage, version)]] for version in range(count)]
-    if any(awaited_refs(writer) for writer in writers):
+    writers = [uses.nodes[uses.writer[ir.Ref(storage, version)]] for version in range(count)]
+    if any(ir.awaited_refs(writer) for writer in writers):
         return None
     found = _find_slices(writers, table[storage])
     if found is None or any(_is_overwritten(made.kernel, readers[0], uses) for made in found[1]):
@@ -144,13 +123,13 @@ def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, Buffer]) 
     return None if axis is None else _Concat(found[1], last, readers[0], axis, store)
 
 
-def _find_slices(writers: Sequence[Node], buffer: Buffer) -> tuple[int, tuple[_Slice, ...]] | None:
+def _find_slices(writers: Sequence[ir.Node], buffer: ir.Buffer) -> tuple[int, tuple[_Slice, ...]] | None:
     """The concatenated dim, and the slices in their order along it; None if they do not fill the buffer exactly."""
     slices: list[_Slice] = []
     seams: dict[int, None] = {}
     for writer in writers:
-        store = pure_store(writer) if isinstance(writer, Kernel) else None
-        if not isinstance(writer, Kernel) or store is None:
+        store = pure_store(writer) if isinstance(writer, ir.Kernel) else None
+        if not isinstance(writer, ir.Kernel) or store is None:
             return None
         extents = extents_of(writer.axes)
         at = delinearize(store.index, buffer.size, buffer.stride, extents)
@@ -176,19 +155,19 @@ def _find_slices(writers: Sequence[Node], buffer: Buffer) -> tuple[int, tuple[_S
     return (dim, tuple(slices)) if whole and as_int(buffer.size[dim]) == ends[-1] else None
 
 
-def _is_overwritten(kernel: Kernel, position: int, uses: _StorageUses) -> bool:
+def _is_overwritten(kernel: ir.Kernel, position: int, uses: _StorageUses) -> bool:
     """Whether a storage that a kernel reads is overwritten before the node at `position` has run."""
-    following = [Ref(ref.storage, ref.version + 1) for ref in reads(kernel)]
+    following = [ir.Ref(ref.storage, ref.version + 1) for ref in ir.reads(kernel)]
     return any(uses.writer.get(ref, position + 1) <= position for ref in following)
 
 
-def _concat_axis(consumer: Kernel, last: Ref, buffer: Buffer, dim: int) -> Axis | None:
+def _concat_axis(consumer: ir.Kernel, last: ir.Ref, buffer: ir.Buffer, dim: int) -> ir.Axis | None:
     """The consumer's axis that is the coordinate along the concatenated dim in each of its loads, or None."""
-    if any(isinstance(op.attrs, Masked) for op in consumer.body.ops):
+    if any(isinstance(op.attrs, ir.Masked) for op in consumer.body.ops):
         return None
     extents = extents_of(consumer.axes)
     found: dict[Expr, None] = {}
-    for load in body_reads(consumer.body):
+    for load in ir.body_reads(consumer.body):
         if load.ref == last:
             at = delinearize(load.index, buffer.size, buffer.stride, extents)
             if at is None:
@@ -198,23 +177,23 @@ def _concat_axis(consumer: Kernel, last: Ref, buffer: Buffer, dim: int) -> Axis 
     return axes[0] if len(found) == 1 and axes else None
 
 
-def _split_consumer(consumer: Node, concat: _Concat) -> tuple[Kernel, ...]:
+def _split_consumer(consumer: ir.Node, concat: _Concat) -> tuple[ir.Kernel, ...]:
     """A copy of the consumer for each slice."""
-    assert isinstance(consumer, Kernel)
+    assert isinstance(consumer, ir.Kernel)
     return tuple(_consumer_of_slice(consumer, concat, version) for version in range(len(concat.slices)))
 
 
-def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kernel:
+def _consumer_of_slice(consumer: ir.Kernel, concat: _Concat, version: int) -> ir.Kernel:
     """The consumer for one slice, which computes the slice and stores this version of the result."""
     part = concat.slices[version]
-    slice_axis = axis_over(concat.axis.name, integer(part.length))
+    slice_axis = ir.axis_over(concat.axis.name, integer(part.length))
     mapping: dict[Symbol, Expr] = {concat.axis.symbol: slice_axis.symbol + part.start}
     axes = tuple(slice_axis if axis == concat.axis else axis for axis in consumer.axes)
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     value = next(op.args[0] for op in part.kernel.body.ops if op.attrs is part.store)
 
-    def load(b: Builder, wanted: Load, _: DType) -> int | None:
+    def load(b: Builder, wanted: ir.Load, _: DType) -> int | None:
         if wanted.ref != concat.last:
             return None
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
@@ -224,29 +203,29 @@ def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kerne
 
     places = builder.splice(consumer.body, mapping, load, effects=drop_effect, node=consumer.only_node)
     made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is concat.store)
-    builder.store(Ref(concat.store.ref.storage, version), substitute(concat.store.index, mapping), made)
+    builder.store(ir.Ref(concat.store.ref.storage, version), substitute(concat.store.index, mapping), made)
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
     name = consumer.name if version == 0 else f"{consumer.name}_{version}"
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
 
 
-def drop_effect(_: Op) -> bool:
+def drop_effect(_: ir.Op) -> bool:
     """Keeps no effect of a spliced body: the value of its store is used directly."""
     return False
 
 
-def _with_versions(node: Node, moved: Mapping[Ref, Ref]) -> Node:
+def _with_versions(node: ir.Node, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Node:
     """The node with the last version in place of the only one, if it is an extern that reads it."""
-    if not isinstance(node, Extern) or moved.keys().isdisjoint(reads(node)):
+    if not isinstance(node, ir.Extern) or moved.keys().isdisjoint(ir.reads(node)):
         return node
     args = tuple(_moved_argument(arg, moved) for arg in node.args)
     return replace(node, args=args, kwargs=tuple((name, _moved_argument(value, moved)) for name, value in node.kwargs))
 
 
-def _moved_argument(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
+def _moved_argument(value: ir.Argument, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Argument:
     """An argument in which the moved versions are replaced."""
     match value:
-        case View(ref=ref) if ref in moved:
+        case ir.View(ref=ref) if ref in moved:
             return replace(value, ref=moved[ref])
         case tuple():
             return tuple(_moved_argument(item, moved) for item in value)

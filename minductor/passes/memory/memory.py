@@ -22,28 +22,7 @@ from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage import is_foreign, storage_bytes
 from minductor.ir.plan.storage_lives import storage_lives, used_tensors
-from minductor.ir.program.nodes import (
-    CALL_SYMBOL_KINDS,
-    Argument,
-    Buffer,
-    Extern,
-    Kernel,
-    Node,
-    Origin,
-    Program,
-    Ref,
-    Require,
-    SymbolDef,
-    Token,
-    View,
-    as_real,
-    defined_symbols,
-    overwritten,
-    reads,
-    symbols_in,
-    views_of,
-    writes,
-)
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.signature import Signature, canonical, digest, error_nodes, rename_storages, signature
 from minductor.ir.program.size_sources import size_source, size_sources
 from minductor.ir.program.variants import base_option, variant_choice, without_variants
@@ -53,7 +32,7 @@ from minductor.passes.memory.scope_lines import scope_lines
 from minductor.target import Env
 
 
-def memory(program: Program, env: Env) -> Plan:
+def memory(program: ir.Program, env: Env) -> Plan:
     """The plan of one call of the program, with its kernels, partitions and storages."""
     planner = _Planner(program, env.options)
     parts = partitions(program, env.target)
@@ -98,7 +77,7 @@ class _Definition:
     digest: str
     ops: tuple[str, ...]
     parameters: tuple[tuple[str, str], ...]
-    origins: list[Origin]
+    origins: list[ir.Origin]
 
 
 @dataclass(slots=True)
@@ -109,13 +88,13 @@ class _Planner:
     launches and calls. `traced`: the storages that must have the strides that were traced.
     """
 
-    program: Program
+    program: ir.Program
     options: Options
-    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    kernels: dict[str, ir.Kernel] = field(default_factory=dict[str, ir.Kernel])
     defined: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
     numbers: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
     region: str = ""  # the region's name; the outermost program has none
-    buffers: dict[str, Buffer] = field(init=False)
+    buffers: dict[str, ir.Buffer] = field(init=False)
     sharing: Sharing = field(init=False)
     returned: set[str] = field(init=False)
     traced: set[str] = field(init=False)
@@ -125,7 +104,7 @@ class _Planner:
     def __post_init__(self) -> None:
         self.buffers = self.program.buffer_table()
         self.sharing = reuse(self.program, self.options)
-        self.returned = {view.ref.storage for view in views_of(self.program.outputs)}
+        self.returned = {view.ref.storage for view in ir.views_of(self.program.outputs)}
         self.traced = {
             *read_by_layout(self.program),
             *self.sharing.taken_over.values(),
@@ -158,20 +137,20 @@ class _Planner:
 
     # --- nodes
 
-    def node(self, number: int, node: Node) -> None:
+    def node(self, number: int, node: ir.Node) -> None:
         """Adds the lines of a node, and frees the storages that die with it."""
         match node:
-            case Kernel():
+            case ir.Kernel():
                 self._launch(number, node)
-            case Extern():
+            case ir.Extern():
                 self._extern(number, node)
-            case SymbolDef(symbol, body, _):
+            case ir.SymbolDef(symbol, body, _):
                 self.body.append(lines.SymbolLine(symbol, body))
-            case Require(body, message, origins):
+            case ir.Require(body, message, origins):
                 self.body.append(lines.AssertLine(body, message, self._qualified(origins[0].node if origins else "")))
         self._free(self.sharing.freed_after.get(number, ()))
 
-    def _dispatch(self, number: int, kernel: Kernel) -> None:
+    def _dispatch(self, number: int, kernel: ir.Kernel) -> None:
         """One line for all variants of a kernel. Buffers that only some of them need are allocated for all."""
         for name in self.sharing.created.get(number, ()):
             self._allocate(name)
@@ -186,8 +165,8 @@ class _Planner:
         assert isinstance(launch, lines.LaunchLine)
         used = [name for group in groups for line in group for name in used_tensors(line)]
         tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # other names are views of these
-        changed = {name for option in (*nodes.values(), (own,)) for name in overwritten(option)} & {*launch.tensors}
-        sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_SYMBOL_KINDS}, key=lambda s: s.name)
+        changed = {name for option in (*nodes.values(), (own,)) for name in ir.overwritten(option)} & {*launch.tensors}
+        sizes = sorted({s for s in ir.symbols_in(groups) if s.kind in ir.CALL_SYMBOL_KINDS}, key=lambda s: s.name)
         # the digest of the kernel's text and the choice: what measurements of the variants are stored under
         identity = digest(f"{next(d.digest for d in self.defined.values() if d.id == launch.kernel)} {choice}")
         given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
@@ -197,14 +176,14 @@ class _Planner:
         self._free(buffer.name for buffer in scratch)
 
     def _variant_lines(
-        self, number: int, nodes: Iterable[Node]
+        self, number: int, nodes: Iterable[ir.Node]
     ) -> tuple[lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine, ...]:
         """The lines of one variant, whose storages are allocated already."""
         outer, self.body = self.body, []
         for node in nodes:
-            if isinstance(node, Kernel):
+            if isinstance(node, ir.Kernel):
                 self._launch_kernel(node)
-            elif isinstance(node, Extern):
+            elif isinstance(node, ir.Extern):
                 self._extern(number, node, is_made=True)
         group, self.body = self.body, outer
         return tuple(
@@ -213,7 +192,7 @@ class _Planner:
             if isinstance(line, lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine)
         )
 
-    def _launch(self, number: int, kernel: Kernel) -> None:
+    def _launch(self, number: int, kernel: ir.Kernel) -> None:
         """Adds the lines of a kernel: allocations, the launch, and the transfers of storages written in place."""
         if kernel.variants:
             self._dispatch(number, kernel)
@@ -229,7 +208,7 @@ class _Planner:
         for name, old in in_place.items():
             self._reuse(name, old)
 
-    def _launch_kernel(self, kernel: Kernel) -> None:
+    def _launch_kernel(self, kernel: ir.Kernel) -> None:
         """Adds the line that launches a kernel, and defines the kernel if it is new."""
         needs = signature(kernel)
         definition = self._definition(kernel, needs)
@@ -242,9 +221,9 @@ class _Planner:
         """An ATen node's name with its region's name before it, since nodes of two graphs may have equal names."""
         return f"{self.region}.{node}" if node and self.region else node
 
-    def _definition(self, kernel: Kernel, needs: Signature) -> _Definition:
+    def _definition(self, kernel: ir.Kernel, needs: Signature) -> _Definition:
         """The definition of a kernel, shared by all kernels with the same canonical text."""
-        seen = {name: as_real(self.buffers[name]) for name in needs.storages}
+        seen = {name: ir.as_real(self.buffers[name]) for name in needs.storages}
         bare, text = canonical(kernel, needs.storages, seen)
         found = self.defined.get(text)
         if found is None:
@@ -255,7 +234,7 @@ class _Planner:
         found.origins.extend(kernel.origins)
         return found
 
-    def _extern(self, number: int, node: Extern, *, is_made: bool = False) -> None:
+    def _extern(self, number: int, node: ir.Extern, *, is_made: bool = False) -> None:
         """Adds the lines of a call: storages for its results, views for its arguments, the call, checks after it."""
         views: list[str] = []
         args = tuple(self._argument(a, views) for a in node.args)
@@ -267,13 +246,13 @@ class _Planner:
                 self._allocate(name)
         for result in node.results:
             match result:
-                case View() if node.form == "out":
+                case ir.View() if node.form == "out":
                     results.append(self._tensor_name(result, views))
-                case View(ref=ref) if ref.storage in made and ref.storage not in results:
+                case ir.View(ref=ref) if ref.storage in made and ref.storage not in results:
                     results.append(ref.storage)
                 case Symbol():
                     results.append(result.name)
-                case View() | None:
+                case ir.View() | None:
                     results.append(None)
         is_out = node.form == "out"
         dtypes = tuple(map(_dtype, node.results)) if is_foreign(node.op) and node.form == "return" else ()
@@ -283,36 +262,36 @@ class _Planner:
         if node.form == "return" and node.op != "aten.empty_strided.default":
             self._after_call(number, node)
 
-    def _after_call(self, number: int, node: Extern) -> None:
+    def _after_call(self, number: int, node: ir.Extern) -> None:
         """The lines after an extern: they define sizes by its results, and check or change the layouts of these.
 
         Some meta functions trace other strides than the operator returns. A result that kernels or views read, by the
         traced strides, gets these strides. A result that only the user and other operators see keeps its own.
         """
-        for symbol in defined_symbols(node):
+        for symbol in ir.defined_symbols(node):
             if (place := size_source(node, symbol)) is not None:
                 result, dim, scale, shift = place
                 view = node.results[result]
-                assert isinstance(view, View)
+                assert isinstance(view, ir.View)
                 self.body.append(lines.SymbolLine(symbol, lines.SizeOf(view.ref.storage, dim, scale, shift)))
         for result in node.results:
-            if not isinstance(result, View):
+            if not isinstance(result, ir.View):
                 continue
             name = result.ref.storage
             if name in self.traced or name in self.returned or self.sharing.last_use[name] > number:
                 self.body.append(lines.LayoutLine(name, result.size, result.stride if name in self.traced else None))
 
-    def _argument(self, value: Argument, views: list[str]) -> Argument:
+    def _argument(self, value: ir.Argument, views: list[str]) -> ir.Argument:
         """An argument of a call as the plan names it."""
         match value:
-            case View():
-                return Token("tensor", self._tensor_name(value, views))
+            case ir.View():
+                return ir.Token("tensor", self._tensor_name(value, views))
             case tuple():
                 return tuple(self._argument(item, views) for item in value)
             case _:
                 return value
 
-    def _tensor_name(self, view: View, views: list[str]) -> str:
+    def _tensor_name(self, view: ir.View, views: list[str]) -> str:
         """The name of a tensor with this layout: the buffer itself, or a new view, which is added to `views`."""
         if is_whole(view, self.buffers):
             return view.ref.storage
@@ -320,7 +299,7 @@ class _Planner:
         views.append(made)
         return made
 
-    def _view(self, view: View) -> str:
+    def _view(self, view: ir.View) -> str:
         """Adds a line that makes a view; gives its name."""
         name = view.ref.storage
         self.view_count[name] += 1
@@ -331,16 +310,16 @@ class _Planner:
     def finish(self) -> None:
         """Adds the return line. Outputs that eager returns as separate objects get views of their own."""
         group_of = {number: group for group in self.program.distinct_outputs for number in group}
-        made: dict[tuple[View, tuple[int, ...]], str] = {}
-        values: list[Argument] = []
+        made: dict[tuple[ir.View, tuple[int, ...]], str] = {}
+        values: list[ir.Argument] = []
         for number, value in enumerate(self.program.outputs):
-            if not isinstance(value, View):
+            if not isinstance(value, ir.View):
                 values.append(self._argument(value, []))
                 continue
             group = group_of.get(number, ())
             if (value, group) not in made:
                 made[value, group] = self._view(value) if group else self._tensor_name(value, [])
-            values.append(Token("tensor", made[value, group]))
+            values.append(ir.Token("tensor", made[value, group]))
         self.body.append(lines.ReturnLine(tuple(values)))
 
     # --- storages
@@ -385,23 +364,23 @@ class _Planner:
         return tuple(defs)
 
 
-def read_by_layout(program: Program) -> Iterator[str]:
+def read_by_layout(program: ir.Program) -> Iterator[str]:
     """The storages that a kernel, a view or the caller reads by the strides that were traced."""
     buffers = program.buffer_table()
     objects = {number for group in program.distinct_outputs for number in group}
     for node in program.nodes:
-        if isinstance(node, Kernel):
-            yield from (ref.storage for ref in reads(node))
-        elif isinstance(node, Extern):
-            given = views_of((node.args, tuple(value for _, value in node.kwargs)))
+        if isinstance(node, ir.Kernel):
+            yield from (ref.storage for ref in ir.reads(node))
+        elif isinstance(node, ir.Extern):
+            given = ir.views_of((node.args, tuple(value for _, value in node.kwargs)))
             yield from (view.ref.storage for view in given if not is_whole(view, buffers))
     for number, value in enumerate(program.outputs):
-        for view in views_of(value):
+        for view in ir.views_of(value):
             if number in objects or number in program.fixed_stride_outputs or not is_whole(view, buffers):
                 yield view.ref.storage
 
 
-def is_whole(view: View, buffers: Mapping[str, Buffer]) -> bool:
+def is_whole(view: ir.View, buffers: Mapping[str, ir.Buffer]) -> bool:
     """Whether a view is its whole buffer, with the layout that the buffer is declared with."""
     buffer = buffers[view.ref.storage]
     layout = (view.dtype, view.size, view.stride, view.offset)
@@ -413,24 +392,24 @@ def _operator_label(op: str) -> str:
     return op.split(".")[1].strip("_").removeprefix("native_") if op.count(".") > 1 else op
 
 
-def _with_regions(program: Program) -> Iterator[Program]:
+def _with_regions(program: ir.Program) -> Iterator[ir.Program]:
     """The program, and all regions in it."""
     yield program
     for region in program.regions:
         yield from _with_regions(region)
 
 
-def _dtype(result: View | Symbol | None) -> DType | None:
-    return result.dtype if isinstance(result, View) else None
+def _dtype(result: ir.View | Symbol | None) -> DType | None:
+    return result.dtype if isinstance(result, ir.View) else None
 
 
-def _in_place_refs(kernel: Kernel, taken: dict[str, str]) -> dict[Ref, Ref]:
+def _in_place_refs(kernel: ir.Kernel, taken: dict[str, str]) -> dict[ir.Ref, ir.Ref]:
     """For each version that is written in place (new -> old storage) the version of the old storage that it becomes."""
     newest: dict[str, int] = {}
-    for ref in reads(kernel):
+    for ref in ir.reads(kernel):
         newest[ref.storage] = max(newest.get(ref.storage, 0), ref.version)
     return {
-        ref: Ref(taken[ref.storage], newest[taken[ref.storage]] + 1 + ref.version)
-        for ref in writes(kernel)
+        ref: ir.Ref(taken[ref.storage], newest[taken[ref.storage]] + 1 + ref.version)
+        for ref in ir.writes(kernel)
         if ref.storage in taken
     }
