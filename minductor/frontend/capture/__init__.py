@@ -3,6 +3,7 @@
 A GraphModule from AOTAutograd comes in; a `captured_graph.Graph` goes out, whose text is part of the store's key.
 
 - `captured_graph.py`: the data: graph, nodes, inputs, metadata of tensors.
+- `argument_trees.py`: functions of the nested tuples that arguments and metadata are.
 - `capture.py`: reads the GraphModule.
 - `symbolic_sizes.py`: turns torch's symbolic sizes (SymPy) into index expressions, and back for guards.
 - `size_formulas.py`: sizes, strides and counts of elements, each a number or an expression.

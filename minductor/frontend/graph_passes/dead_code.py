@@ -5,11 +5,11 @@ Takes a Graph, gives a Graph (the same one if no node is dead); refuses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from minductor.frontend.capture import schemas
-from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef
+from minductor.frontend.capture.argument_trees import node_names_in
+from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Graph, Node
 from minductor.ir.program.nodes import Token
 
 # higher-order operators that do more than give results
@@ -18,27 +18,14 @@ EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rn
 
 def eliminate_dead_code(graph: Graph) -> Graph:
     """The graph without nodes that neither an output nor a node with an effect needs."""
-    live: set[str] = {name for arg in graph.outputs for name in node_names_in(arg)}
+    live = set(node_names_in(graph.outputs))
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if node.name in live or has_effect(node, graph):
             kept.append(node)
             live.update(node.after)
-            for arg in (*node.args, *(value for _, value in node.kwargs)):
-                live.update(node_names_in(arg))
+            live.update(node_names_in((node.args, node.kwargs)))
     return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=tuple(reversed(kept)))
-
-
-def node_names_in(arg: Arg) -> Iterator[str]:
-    """The names of the nodes that an argument refers to."""
-    match arg:
-        case NodeRef(name):
-            yield name
-        case tuple():
-            for item in arg:
-                yield from node_names_in(item)
-        case _:
-            return
 
 
 def has_effect(node: Node, graph: Graph) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from minductor.core.names import unique_name
+from minductor.frontend.capture.argument_trees import node_names_in, substitute
 from minductor.frontend.capture.captured_graph import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
-from minductor.frontend.graph_passes.dead_code import node_names_in
 from minductor.ir.program.nodes import Token
 
 CONTROL_DEPS = f"{HIGHER_ORDER}minductor_control_deps"
@@ -52,14 +52,14 @@ class _Inliner:
             graph,
             constants=constants,
             nodes=tuple(self.nodes),
-            outputs=tuple([_substitute(a, self.values) for a in graph.outputs]),
+            outputs=substitute(graph.outputs, self.values),
             live=Live(tensors, live.externals, live.symbols, live.shape_env),
             regions=(*graph.regions, *(r for inner in self.called for r in inner.regions)),
         )
 
     def node(self, node: Node) -> None:
-        args = tuple([_substitute(a, self.values) for a in node.args])
-        node = replace(node, args=args, kwargs=tuple([(k, _substitute(a, self.values)) for k, a in node.kwargs]))
+        args, kwargs = substitute((node.args, node.kwargs), self.values)
+        node = replace(node, args=args, kwargs=kwargs)
         if node.op == "getitem" and isinstance(args[0], tuple) and isinstance(args[1], int):
             self.values[node.name] = args[0][args[1]]
             return
@@ -86,12 +86,11 @@ class _Inliner:
         for node in graph.nodes:
             name = call.name if node is main else self._free(f"{call.name}_{node.name}")
             inner[node.name] = NodeRef(name)
-            row = tuple([_substitute(a, inner) for a in node.args])
-            named = tuple([(k, _substitute(a, inner)) for k, a in node.kwargs])
-            before = [seen for name in node.after for seen in node_names_in(_substitute(NodeRef(name), inner))]
+            row, named = substitute((node.args, node.kwargs), inner)
+            before = node_names_in(substitute(tuple([NodeRef(name) for name in node.after]), inner))
             self.nodes.append(Node(name, node.op, row, named, node.meta, tuple(dict.fromkeys((*deps, *before)))))
         if result is None:
-            outputs = tuple([_substitute(a, inner) for a in graph.outputs])
+            outputs = substitute(graph.outputs, inner)
             self.values[call.name] = outputs if isinstance(call.meta, tuple) else outputs[0]
 
     def _free(self, name: str) -> str:
@@ -107,13 +106,3 @@ def _result(call: Node, graph: Graph) -> Node | None:
     found = next((node for node in graph.nodes if NodeRef(node.name) == last), None)
     is_whole = found is not None and isinstance(found.meta, tuple) == isinstance(call.meta, tuple)
     return found if is_whole else None
-
-
-def _substitute(arg: Arg, values: Mapping[str, Arg]) -> Arg:
-    match arg:
-        case NodeRef(name):
-            return values.get(name, arg)
-        case tuple():
-            return tuple([_substitute(a, values) for a in arg])
-        case _:
-            return arg

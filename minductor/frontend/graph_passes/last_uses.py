@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from minductor.frontend.capture.captured_graph import Arg, Graph, Node, NodeRef
-from minductor.frontend.graph_passes.dead_code import node_names_in
+from minductor.frontend.capture.argument_trees import node_names_in
+from minductor.frontend.capture.captured_graph import Graph, Node, NodeRef
 
 # operators whose first argument is a pattern or a target, not a value that is read
 _WRITES_ONLY = frozenset(("aten.copy_.default", "aten.copy.default"))
@@ -46,20 +46,14 @@ class LastUses:
         self._nodes = {node.name: node for node in graph.nodes}
         for position, node in enumerate(graph.nodes):
             self.position[node.name] = position
-            for arg in node.args[1 if node.op in _WRITES_ONLY else 0 :]:
-                self._use(arg, position, node)
-            for _, arg in node.kwargs:
-                self._use(arg, position, node)
+            for name in node_names_in((node.args[1 if node.op in _WRITES_ONLY else 0 :], node.kwargs)):
+                self.last[name] = position
+                self.users.setdefault(name, []).append(node)
             if node.op == "aten.copy_.default" and isinstance(node.args[0], NodeRef):
                 self.overwritten[node.args[0].name] = position
         read = tuple([arg for number, arg in enumerate(graph.outputs) if number not in graph.rebuilt])
         self.returned = set(node_names_in(read))
         self.last.update(dict.fromkeys(self.returned, self.end))
-
-    def _use(self, arg: Arg, position: int, node: Node) -> None:
-        for name in node_names_in(arg):
-            self.last[name] = position
-            self.users.setdefault(name, []).append(node)
 
     def is_used_after(self, name: str, now: int, but: Node | None = None) -> bool:
         """Whether a node other than `but`, or the caller, reads a name's value after a position."""

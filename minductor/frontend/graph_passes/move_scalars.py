@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from minductor.frontend.capture.argument_trees import leaves, node_names_in, substitute
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.ir.program.nodes import Token
 
@@ -25,14 +26,7 @@ def devices_in(meta: object) -> Iterator[str]:
     >>> list(devices_in((TensorMeta(F32, (), (), 0, "cuda:0"), None, 3)))
     ['cuda:0']
     """
-    match meta:
-        case TensorMeta(device=device):
-            yield device
-        case tuple():
-            for item in meta:
-                yield from devices_in(item)
-        case _:
-            pass
+    return (leaf.device for leaf in leaves(meta) if isinstance(leaf, TensorMeta))
 
 
 def devices_of(graph: Graph) -> tuple[str, ...]:
@@ -68,20 +62,17 @@ def move_scalars(graph: Graph) -> Graph:
                 nodes.append(
                     _copy(copy, name, target, metas) if name not in makers else _remade(makers[name], copy, target)
                 )
-        new = {name: copy for (name, device), copy in made.items() if device == target}
-        nodes.append(replace(node, args=_renamed(node.args, new)) if new else node)
+        copies = {name: NodeRef(copy) for (name, device), copy in made.items() if device == target}
+        nodes.append(replace(node, args=substitute(node.args, copies)) if copies else node)
     regions = tuple(replace(region, graph=move_scalars(region.graph)) for region in graph.regions)
     return replace(graph, nodes=tuple(nodes), regions=regions)
 
 
 def _scalars(args: tuple[Arg, ...], metas: Mapping[str, Meta]) -> Iterator[str]:
-    for arg in args:
-        if isinstance(arg, tuple):
-            yield from _scalars(arg, metas)
-        elif isinstance(arg, NodeRef):
-            meta = metas[arg.name]
-            if isinstance(meta, TensorMeta) and meta.device == "cpu" and not meta.size:
-                yield arg.name
+    for name in node_names_in(args):
+        meta = metas[name]
+        if isinstance(meta, TensorMeta) and meta.device == "cpu" and not meta.size:
+            yield name
 
 
 def _copy(name: str, of: str, device: str, metas: dict[str, Meta]) -> Node:
@@ -96,13 +87,3 @@ def _remade(node: Node, name: str, device: str) -> Node:
     assert isinstance(node.meta, TensorMeta)
     kwargs = {**dict(node.kwargs), "device": Token("device", device)}
     return replace(node, name=name, kwargs=tuple(kwargs.items()), meta=replace(node.meta, device=device))
-
-
-def _renamed(args: tuple[Arg, ...], new: Mapping[str, str]) -> tuple[Arg, ...]:
-    return tuple([_rename(arg, new) for arg in args])
-
-
-def _rename(arg: Arg, new: Mapping[str, str]) -> Arg:
-    if isinstance(arg, tuple):
-        return _renamed(arg, new)
-    return NodeRef(new.get(arg.name, arg.name)) if isinstance(arg, NodeRef) else arg

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from minductor.core.dtypes import I64
+from minductor.frontend.capture.argument_trees import map_leaves
 from minductor.frontend.capture.captured_graph import Arg, Graph, LiftedConstant, Meta, Node, NodeRef, TensorMeta
 from minductor.ir.program.nodes import Token
 
@@ -27,12 +28,9 @@ def retarget(graph: Graph, device: str) -> Graph:
     nodes: list[Node] = []
     taken = frozenset(node.args for node in graph.nodes if node.op == "getitem")
     for node in graph.nodes:
-        moved = replace(
-            node,
-            args=_arguments(node.args, device),
-            kwargs=tuple((name, _argument(value, device)) for name, value in node.kwargs),
-            meta=_meta(node.meta, device),
-        )
+        args, kwargs = map_leaves(lambda arg: _argument_on_device(arg, device), (node.args, node.kwargs))
+        meta = map_leaves(lambda leaf: _on_device(leaf, device), node.meta)
+        moved = replace(node, args=args, kwargs=kwargs, meta=meta)
         rewrite = GPU_OPERATORS.get(node.op)
         nodes += (moved,) if rewrite is None else rewrite(moved, device, taken)
     return replace(
@@ -48,24 +46,8 @@ def _on_device(meta: M, device: str) -> M:
     return replace(meta, device=device) if isinstance(meta, TensorMeta) and meta.device == CPU else meta
 
 
-def _meta(meta: Meta, device: str) -> Meta:
-    if isinstance(meta, tuple):
-        return tuple([_meta(item, device) for item in meta])
-    return _on_device(meta, device)
-
-
-def _arguments(args: tuple[Arg, ...], device: str) -> tuple[Arg, ...]:
-    return tuple([_argument(arg, device) for arg in args])
-
-
-def _argument(arg: Arg, device: str) -> Arg:
-    match arg:
-        case tuple():
-            return _arguments(arg, device)
-        case Token("device", name) if name == CPU:
-            return Token("device", device)
-        case _:
-            return arg
+def _argument_on_device(arg: Arg, device: str) -> Arg:
+    return Token("device", device) if arg == Token("device", CPU) else arg
 
 
 # --- attention ----------------------------------------------------------------------------------------------------

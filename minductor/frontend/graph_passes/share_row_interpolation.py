@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import as_expr, as_int
+from minductor.frontend.capture.argument_trees import node_names_in
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import row_major, sizes
-from minductor.frontend.graph_passes.dead_code import node_names_in
 
 READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_index", "add", "sub", "mul"))
 
@@ -64,8 +64,7 @@ class _Finder:
     def __init__(self, graph: Graph) -> None:
         self.nodes = {node.name: node for node in graph.nodes}
         self.metas = graph.metas()
-        lists = (graph.outputs, *((*node.args, *(v for _, v in node.kwargs)) for node in graph.nodes))
-        self.uses = Counter(name for args in lists for name in node_names_in(args))
+        self.uses = Counter(node_names_in((graph.outputs, *((node.args, node.kwargs) for node in graph.nodes))))
 
     def row_sum(self, total: Node) -> _RowSum | None:
         """The `_RowSum` whose last operation is `total`; None if `total` is another operation, or cannot be shared."""

@@ -7,9 +7,9 @@ Refuses nothing; unknown counts as no.
 from __future__ import annotations
 
 from minductor.frontend.capture import schemas
+from minductor.frontend.capture.argument_trees import node_names_in
 from minductor.frontend.capture.captured_graph import Node, TensorMeta
 from minductor.frontend.capture.size_formulas import count, sizes, span
-from minductor.frontend.graph_passes.dead_code import node_names_in
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import is_injective, views_in
@@ -47,8 +47,7 @@ def is_dead(ctx: Lowering, x: View, node: Node | None = None) -> bool:
 def is_unwanted(ctx: Lowering, storage: str) -> bool:
     """Whether only the current node reads the present version of a storage, and only through one argument."""
     lives, names = ctx.last_uses, ctx.names_in.get(storage, ())
-    given = (*ctx.node.args, *(value for _, value in ctx.node.kwargs))
-    if sum(name in names for arg in given for name in node_names_in(arg)) > 1:
+    if sum(name in names for name in node_names_in((ctx.node.args, ctx.node.kwargs))) > 1:
         return False
     now = lives.position[ctx.node.name]
     return not any(lives.is_used_after(name, now) for name in names) and _may_hold(ctx, storage, ctx.node)

@@ -20,6 +20,7 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer
+from minductor.frontend.capture.argument_trees import leaves
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.schemas import operator_names
 from minductor.frontend.capture.size_formulas import is_one, is_zero
@@ -55,34 +56,28 @@ _RANK: Mapping[str, int] = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex
 
 def dtypes_in(value: object) -> Iterator[DType]:
     """The dtypes in a tree of values or metadata: of tensors and complex numbers, and dtypes that are arguments."""
-    match value:
-        case View(dtype=dtype) | TensorMeta(dtype=dtype):
-            yield dtype
-        case ComplexPair():
-            yield value.dtype
-        case DType():
-            yield value
-        case complex():
-            yield C64
-        case tuple():
-            for item in value:
-                yield from dtypes_in(item)
-        case _:
-            pass
+    for leaf in leaves(value):
+        match leaf:
+            case View() | TensorMeta() | ComplexPair():
+                yield leaf.dtype
+            case DType():
+                yield leaf
+            case complex():
+                yield C64
+            case _:
+                pass
 
 
 def views_in(value: Value) -> Iterator[View]:
     """Each tensor in a tree of values; of a `ComplexPair` both tensors."""
-    match value:
-        case View():
-            yield value
-        case ComplexPair(re, im):
-            yield from (re, im)
-        case tuple():
-            for item in value:
-                yield from views_in(item)
-        case _:
-            pass
+    for leaf in leaves(value):
+        match leaf:
+            case View():
+                yield leaf
+            case ComplexPair(re, im):
+                yield from (re, im)
+            case _:
+                pass
 
 
 def is_injective(view: View) -> bool:

@@ -134,18 +134,21 @@ def layer_norm_backward(
     """Lowers native_layer_norm_backward: the gradients of x, weight and bias that `mask` asks for."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    rows = RowGradients(compute_dtype(x.dtype), grad, x, mean, rstd, weight)
-    outer = tuple(range(len(x.size) - len(shape)))
-    metas = metas_by_mask(ctx, mask)
-    dx = dw = db = None
-    if metas[0] is not None:
-        loop, value = rows.gradient(ctx, len(shape))
-        dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
-    if metas[1] is not None:
-        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.weight_slope, "sum")
-    if metas[2] is not None:
-        db = store_reduction(ctx, ctx.result(metas[2]), x.size, outer, rows.grad_at, "sum")
-    return dx, dw, db
+    return _gradients(ctx, RowGradients(compute_dtype(x.dtype), grad, x, mean, rstd, weight), len(shape), mask)
+
+
+def _gradients(ctx: Lowering, rows: RowGradients, length: int, mask: Sequence[bool]) -> tuple[View | None, ...]:
+    """The gradients of x, weight and bias that `mask` asks for, for rows of the last `length` dimensions of x."""
+    size = rows.x.size
+    dx_meta, *metas = metas_by_mask(ctx, mask)
+    results: list[View | None] = [None]
+    if dx_meta is not None:
+        loop, value = rows.gradient(ctx, length)
+        results = [ctx.store(loop, ctx.result(dx_meta), loop.coords, value)]
+    outer = range(len(size) - length)
+    for meta, slope in zip(metas, (rows.weight_slope, rows.grad_at), strict=False):
+        results.append(None if meta is None else store_reduction(ctx, ctx.result(meta), size, outer, slope, "sum"))
+    return tuple(results)
 
 
 def metas_by_mask(ctx: Lowering, mask: Sequence[bool]) -> list[TensorMeta | None]:
@@ -187,16 +190,7 @@ def rms_norm_backward(
     """Lowers _fused_rms_norm_backward: the gradients of x and weight that `mask` asks for."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    rows = RowGradients(compute_dtype(x.dtype), grad, x, None, rstd, weight)
-    outer = tuple(range(len(x.size) - len(shape)))
-    metas = metas_by_mask(ctx, mask)
-    dx = dw = None
-    if metas[0] is not None:
-        loop, value = rows.gradient(ctx, len(shape))
-        dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
-    if metas[1] is not None:
-        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.weight_slope, "sum")
-    return dx, dw
+    return _gradients(ctx, RowGradients(compute_dtype(x.dtype), grad, x, None, rstd, weight), len(shape), mask)
 
 
 RULES: Mapping[str, Rule] = {
