@@ -309,14 +309,14 @@ class _Function:
         given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
         names = [name for name in line.results if name is not None and not line.is_out]
         if any(self.is_number(name) for name in names):
-            raise NotNative(f"a number by {line.op}")
+            raise NotNative(f"a number that {line.op} returns")
         into = ", ".join(f"&{name}" for name in names)
         return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{_kinds(line)}", {{{into}}})'
 
     def control(self, line: lines.ExternLine) -> Iterator[str]:
         """The lines of an operator that calls regions. Each result is new memory, whose layout later lines check."""
         if any(name is not None and self.is_number(name) for name in line.results):
-            raise NotNative(f"a number by {line.op}")
+            raise NotNative(f"a number that {line.op} returns")
         into = ", ".join(f"&{name}" if name else "nullptr" for name in line.results)
         match line.op, line.args:
             case "higher_order.cond", (asked, Region() as yes, Region() as no, *rest):
@@ -405,7 +405,7 @@ def _value(value: Argument) -> str:
         case float():
             return f"md_number({literal(value)})"
         case _:
-            raise NotNative(f"{value!r} for a region")
+            raise NotNative(f"the argument {value!r} of a region")
 
 
 def _kinds(line: lines.ExternLine) -> str:

@@ -105,7 +105,7 @@ def _default(parameter: Parameter) -> Argument:
         case "True" | "False":
             return parameter.default == "True"
         case "":
-            raise NotNative(f"no value for {parameter.name}")
+            raise NotNative(f"a call without a value for {parameter.name}")
         case text if text[0] in "\"'":
             return text[1:-1]
         case text if text.startswith("["):
@@ -132,7 +132,7 @@ def _row(parameter: Parameter, item: str, count: str, value: Argument) -> list[A
         return list(value)
     if count and item in ("int", "SymInt", "float", "bool"):
         return [value] * int(count)
-    raise NotNative(f"{parameter.name} is no list")
+    raise NotNative(f"a value of {parameter.name} that is not a list")
 
 
 # --- by an exported function
@@ -229,7 +229,7 @@ def _simple(type: str, value: Argument) -> str:
         case "MemoryFormat", Token(_, name) if name in _MEMORY_FORMATS:
             return str(_MEMORY_FORMATS[name])
         case _:
-            raise NotNative(f"{value} for a {type}")
+            raise NotNative(f"{value} as an argument of type {type}")
 
 
 def _device(value: Argument) -> str:
@@ -275,7 +275,7 @@ def _stacked(parameter: Parameter, type: str, value: Argument) -> str:
         return f"md_list({{{', '.join(_stacked(parameter, row['item'], item) for item in items)}}})"
     match type, value:
         case "Scalar", _:
-            raise NotNative("a number of any type through the dispatcher")
+            raise NotNative("a number of unknown type as an argument of the dispatcher")
         case "Tensor", Token("tensor", name):
             return f"md_own({name})"
         case "Device", _:

@@ -132,7 +132,7 @@ def scalar(body: Body, position: int) -> str:
         case None if op.name in _REAL and kinds == {"float"}:
             return _REAL[op.name].format(*given)
         case _:
-            raise NotNative(f"a number by {op.name}")
+            raise NotNative(f"a number that {op.name} computes")
 
 
 def _is_size(body: Body, position: int) -> bool:
