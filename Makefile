@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 WORKERS ?= 2
+LINT_THREADS ?= $(WORKERS)
 SOURCES := $(shell find minductor pytest_plugin -name '*.py' -o -name '*.h' 2>/dev/null)
 
 # Without it every process that a test starts compiles all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all triton39 opinfo sanitize programs lint format bench clean
+.PHONY: help demo test suite test-all triton39 opinfo sanitize programs lint format bench clean
 
 help:
 	@echo "make demo      train a small transformer in eager and through minductor, side by side"
@@ -40,13 +41,17 @@ lint: $(VENV)/ready
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m codespell_lib
-	$(PY) -m basedpyright --threads $(WORKERS) --pythonpath $(PY)
+	$(PY) -m basedpyright --threads $(LINT_THREADS) --pythonpath $(PY)
 
 format: $(VENV)/ready
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-test: lint
+# Lint runs beside the tests. A second thread would take it half as much again of the time of both cores.
+test: $(VENV)/ready
+	@$(MAKE) --no-print-directory -j2 LINT_THREADS=1 lint suite
+
+suite: $(VENV)/ready
 	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
 # Beside the environment, whose own version stays.
