@@ -15,16 +15,7 @@ from pytest_plugin.oracle.run import Run
 
 # The counts that a header has, if the compiler knows them. Registers and spills are not among them, since another
 # version of Triton has others: a test declares limits of them instead.
-FACTS = (
-    "kernels",
-    "externs",
-    "block_accesses",
-    "block_pointers",
-    "descriptors",
-    "tiles",
-    "bytes",
-    "peak",
-)
+FACTS = ("kernels", "externs", "block_accesses", "block_pointers", "descriptors", "tiles", "bytes", "peak")
 
 FROM_STORE = "the graph was loaded from a store, which keeps no stages: request the fixture `fresh_store`"
 
