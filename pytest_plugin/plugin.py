@@ -41,6 +41,7 @@ LACKS_PREFIX = "Skipped: needs "
 TRACE_PREFIX = "DEBUG    torch.__trace:"
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden", "minductor_store")
+LONG_OPTIONS = ("device", "store")  # those without a short form
 SHORT_FIXTURES = ("device", "golden")
 
 
@@ -52,101 +53,38 @@ def state_of(config: pytest.Config) -> State:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Registers the options and ini keys."""
+    """Registers the options and ini keys. Options have a short form, --x for --minductor-x, but for LONG_OPTIONS."""
     group = parser.getgroup("minductor", "tests of compilers")
-    group.addoption(
-        "--minductor-compiler",
-        "--compiler",
-        dest="minductor_compiler",
-        default="",
-        metavar="NAME",
-        help=f"the compiler under test: {', '.join(ADAPTERS)}, or one with an installed adapter; default minductor",
+
+    def add(name: str, metavar: str, help: str, **settings: Any) -> None:
+        short = [] if name in LONG_OPTIONS else [f"--{name}"]
+        dest = f"minductor_{name.replace('-', '_')}"
+        settings = {"default": "", **settings}
+        group.addoption(f"--minductor-{name}", *short, dest=dest, metavar=metavar, help=help, **settings)
+
+    names = ", ".join(ADAPTERS)
+    add("compiler", "NAME", f"the compiler under test: {names}, or one with an installed adapter; default minductor")
+    add("device", "IDS", "run on these devices only: cpu, cuda, interpret, compile:<target>, separated by commas")
+    golden = f"what to do about golden files: {', '.join(MODES)}; "
+    add("golden", "MODE", golden + "default new, which writes missing files, or check if CI is set")
+    fuzz = "run random programs through the compiler for so many minutes, and no tests; the next call continues"
+    add("fuzz", "MINUTES", fuzz, type=float, default=None)
+    mutants = "run each test that compiles under these faults of the compiler, or all; show which tests notice which"
+    add("mutants", "NAMES", mutants, nargs="?", const="all", default=None)
+    store = (
+        f"where `compiled` keeps artefacts: {' or '.join(STORES)}; fresh, the default, is a new folder for each call,"
     )
-    group.addoption(
-        "--minductor-device",
-        dest="minductor_device",
-        default="",
-        metavar="IDS",
-        help="run on these devices only: cpu, cuda, interpret, compile:<target>, separated by commas",
-    )
-    group.addoption(
-        "--minductor-golden",
-        "--golden",
-        dest="minductor_golden",
-        default="",
-        metavar="MODE",
-        help=f"what to do about golden files: {', '.join(MODES)}; default new, which writes missing files, or check if "
-        "CI is set",
-    )
-    group.addoption(
-        "--minductor-fuzz",
-        "--fuzz",
-        dest="minductor_fuzz",
-        type=float,
-        default=None,
-        metavar="MINUTES",
-        help="run random programs through the compiler for so many minutes, and no tests; the next call continues",
-    )
-    group.addoption(
-        "--minductor-mutants",
-        "--mutants",
-        dest="minductor_mutants",
-        nargs="?",
-        const="all",
-        default=None,
-        metavar="NAMES",
-        help="run each test that compiles under these faults of the compiler, or all; show which tests notice which",
-    )
-    group.addoption(
-        "--minductor-store",
-        dest="minductor_store",
-        default="",
-        metavar="WHICH",
-        help=f"where `compiled` keeps artefacts: {' or '.join(STORES)}; fresh, the default, is a new folder for each "
-        "call, shared is a folder in pytest's cache for this run and later ones",
-    )
-    _add_golden_options(parser, group)
+    add("store", "WHICH", f"{store} shared is a folder in pytest's cache for this run and later ones")
+    add("golden-level", "LEVEL", f"compare at this level at least: {', '.join(LEVELS)}")
+    unused = f"what golden files that no test uses do to a complete run: {', '.join(UNUSED_MODES)}; "
+    add("golden-unused", "HOW", unused + "auto is fail if CI is set, and warn otherwise", default=UNUSED_MODES[0])
+    report = "the folder for golden.patch and report.html if goldens differ; default is a folder in pytest's cache"
+    add("golden-report", "DIR", report)
+    add("golden-base", "REV", "compare with what this git revision generates, and with no stored file")
     parser.addini("expected_failures", "the path of a TOML file with known failures, below the root", default="")
     parser.addini("numeric_policy", "the numeric tolerances; default k=2 ulps=4 layout=true", type="args", default=[])
-    parser.addini(
-        "minductor_devices", "the devices to run on unless --minductor-device is given", type="args", default=[]
-    )
-
-
-def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--minductor-golden-level",
-        "--golden-level",
-        dest="minductor_golden_level",
-        default="",
-        metavar="LEVEL",
-        help=f"compare at this level at least: {', '.join(LEVELS)}",
-    )
-    group.addoption(
-        "--minductor-golden-unused",
-        "--golden-unused",
-        dest="minductor_golden_unused",
-        default=UNUSED_MODES[0],
-        metavar="HOW",
-        help=f"what golden files that no test uses do to a complete run: {', '.join(UNUSED_MODES)}; auto is fail if "
-        "CI is set, and warn otherwise",
-    )
-    group.addoption(
-        "--minductor-golden-report",
-        "--golden-report",
-        dest="minductor_golden_report",
-        default="",
-        metavar="DIR",
-        help="the folder for golden.patch and report.html if goldens differ; default is a folder in pytest's cache",
-    )
-    group.addoption(
-        "--minductor-golden-base",
-        "--golden-base",
-        dest="minductor_golden_base",
-        default="",
-        metavar="REV",
-        help="compare with what this git revision generates, and with no stored file",
-    )
+    devices = "the devices to run on unless --minductor-device is given"
+    parser.addini("minductor_devices", devices, type="args", default=[])
     parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
     parser.addini("golden_level", "compare golden files at this level at least", default="")
     parser.addini("golden_max_diff", "how many lines of a golden's difference a failure shows", default="40")
@@ -186,12 +124,7 @@ def _watch_goldens(config: pytest.Config) -> None:
 def _fixture_names(plugin: object) -> list[str]:
     """Returns the fixtures of another plugin that have the short names of this plugin's fixtures."""
     kind = type(short_names.device)
-    found: list[str] = []
-    for attribute in SHORT_FIXTURES:
-        value = getattr(plugin, attribute, None)
-        if isinstance(value, kind):
-            found.append(attribute)
-    return found
+    return [name for name in SHORT_FIXTURES if isinstance(getattr(plugin, name, None), kind)]
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist starts its workers, which are sent the folder of the goldens

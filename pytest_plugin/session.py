@@ -66,11 +66,9 @@ class State:
 
     def unused_rows(self) -> list[str]:
         """Returns the known failures whose test exists and does not run on the row's device."""
-        return (
-            self.expected.unused(self.devices.ids())
-            if self.expected is not None and self.expected.modules
-            else self.worker_rows
-        )
+        if self.expected is not None and self.expected.modules:
+            return self.expected.unused(self.devices.ids())
+        return self.worker_rows
 
     def to_worker(self) -> dict[str, Any]:
         """Returns what a worker must know, as plain values that xdist carries."""
@@ -95,21 +93,15 @@ def make_state(config: pytest.Config) -> State:
         if name != "all" and name not in table:
             known = ", ".join(sorted(table)) or "none"
             raise pytest.UsageError(f"--mutants={name}: the mutants of {adapter.name} are {known}; all runs them all")
-    settings = DeviceSettings.of(
-        os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices")
-    )
-    rules, policy, store = (
-        _golden_rules(config, os.environ),
-        _numeric_policy(config),
-        _shared_store(config, adapter.name),
-    )
-    devices = RunDevices(adapter, settings)
-    state = State(adapter, devices, golden_dir(config), rules, policy, store)
+    option = str(config.getoption("minductor_device"))
+    devices = RunDevices(adapter, DeviceSettings.of(os.environ, option, config.getini("minductor_devices")))
+    rules, policy = _golden_rules(config, os.environ), _numeric_policy(config)
+    state = State(adapter, devices, golden_dir(config), rules, policy, _shared_store(config, adapter.name))
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.golden_dir = Path(given["golden_dir"])
         devices.take(given)
-    elif settings.option:
+    elif option:
         # A wrong option is refused at once. Variables may be meant for others, so a wrong one is refused only if a test
         # asks for a device.
         devices.ids()

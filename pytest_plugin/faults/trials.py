@@ -128,9 +128,9 @@ def _digest(parts: Sequence[object]) -> str:
 
 
 @contextmanager
-def _trial(item: pytest.Item) -> Generator[Trial]:
-    trial = Trial()
-    item.stash[TRIAL] = trial
+def _trial(item: pytest.Item, *, is_test_itself: bool = False) -> Generator[Trial]:
+    """Notes in the Trial what the checks of a test find in the context."""
+    item.stash[TRIAL] = trial = Trial(is_test_itself)
     try:
         yield trial
     finally:
@@ -178,7 +178,7 @@ def run_trials(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter
         except Stale as stale:
             problem = problem or str(stale)
     repeated = list(_repeated_runs(item, adapter))
-    with _observed_test(item) as own:
+    with _trial(item, is_test_itself=True) as own:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
     found = [one.result(own.fingerprint) for one in met]
     survivors = [kill for kill in found if kill.mutant in wanted and not kill.is_killed]
@@ -196,15 +196,6 @@ def run_trials(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter
                 report.longrepr = "\n".join([f"trials failed  {item.name}", *(f"  {line}" for line in lines)])
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-
-@contextmanager
-def _observed_test(item: pytest.Item) -> Generator[Trial]:
-    item.stash[TRIAL] = own = Trial(is_test_itself=True)
-    try:
-        yield own
-    finally:
-        del item.stash[TRIAL]
 
 
 def collecting_trial(item: pytest.Item) -> Trial | None:
@@ -324,7 +315,7 @@ def run_and_write_fingerprint(item: pytest.Item, nextitem: pytest.Item | None, a
     with ExitStack() as stack:
         for mutant in mutants:
             stack.enter_context(_faulty_compiler(adapter, mutant))
-        own = stack.enter_context(_observed_test(item))
+        own = stack.enter_context(_trial(item, is_test_itself=True))
         for report in runtestprotocol(item, nextitem=nextitem):
             if report.failed:
                 own.note_refusal(f"its {report.when}")
