@@ -12,7 +12,7 @@ partition yet; the report shows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
@@ -75,13 +75,10 @@ def partitions(program: Program, target: Target) -> tuple[Partition, ...]:
         stop = start + len(list(run))
         nodes = program.nodes[start:stop]
         barriers = tuple(_barrier(n, why) for n, why in zip(nodes, reasons[start:stop], strict=True) if why)
-        found.append(Partition(kind.device, len(nodes), _count_calls(nodes), barriers))
+        calls = sum(isinstance(node, Kernel | Extern) for node in nodes)
+        found.append(Partition(kind.device, len(nodes), calls, barriers))
         start = stop
     return tuple(found)
-
-
-def _count_calls(nodes: Iterable[Node]) -> int:
-    return sum(isinstance(node, Kernel | Extern) for node in nodes)
 
 
 def _barrier(node: Node, why: str) -> Barrier:

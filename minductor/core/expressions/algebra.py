@@ -79,7 +79,7 @@ class Expr(Node):
         try:
             return self._range
         except AttributeError:
-            self._range = _own_range(self)
+            self._range = range_from(self, _symbol_range, _by_range)
             return self._range
 
     @property
@@ -566,10 +566,6 @@ def _sum_range(const: int, terms: Terms, inner: Callable[[Expr], Range]) -> Rang
         low = None if low is None or least is None else low + c * least
         high = None if high is None or most is None else high + c * most
     return low, high
-
-
-def _own_range(expr: Expr) -> Range:
-    return range_from(expr, _symbol_range, _by_range)
 
 
 def _symbol_range(s: Symbol) -> Range:

@@ -15,7 +15,7 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import is_standard_combine
-from minductor.ir.program.memory_access import BlockAccess, BlockForm
+from minductor.ir.program.memory_access import BlockAccess
 from minductor.ir.program.schedule import Schedule, print_positions
 
 
@@ -124,7 +124,8 @@ def _kernel(kernel: ir.Kernel) -> Iterator[str]:
     for access in kernel.access:
         stride = "" if access.stride is None else f" stride <{access.stride}>"
         path = print_positions(access.path)
-        yield f"  access {path} {access.kind}{stride}{_block(access.block)}{_form(access.form)}"
+        form = "" if access.form == "offsets" else f" as {access.form}"
+        yield f"  access {path} {access.kind}{stride}{_block(access.block)}{form}"
     yield from (f"  {choice}" for choice in kernel.choices)
     for variant in kernel.variants:
         yield f"  variant {variant.name} {{"
@@ -143,10 +144,6 @@ def _block(block: BlockAccess | None) -> str:
         step = "" if as_int(dim.slice) == 1 else f" every <{dim.slice}>"
         text += f" dim {dim.axis} <{dim.size}> stride <{dim.stride}>{step}{start}"
     return text
-
-
-def _form(form: BlockForm) -> str:
-    return "" if form == "offsets" else f" as {form}"
 
 
 def _schedule(schedule: Schedule) -> Iterator[str]:

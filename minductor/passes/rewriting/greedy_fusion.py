@@ -271,16 +271,15 @@ class GreedyFusion:
     def _new_nodes(self) -> tuple[Node, ...]:
         """The nodes in their new order. The origins of a fused kernel are those of its kernels, in the old order."""
         nodes: list[Node] = []
-        for node in sorted((n for n, node in enumerate(self.nodes) if node is not None), key=self._rank):
+        for node in sorted(
+            (n for n, node in enumerate(self.nodes) if node is not None), key=self.order.rank.__getitem__
+        ):
             made = self.nodes[node]
             assert made is not None
             if isinstance(made, Kernel) and len(self.members[node]) > 1:
                 made = replace(made, origins=self._origins(node))
             nodes.append(made)
         return tuple(nodes)
-
-    def _rank(self, node: int) -> float:
-        return self.order.rank[node]
 
     def _origins(self, node: int) -> tuple[Origin, ...]:
         return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
