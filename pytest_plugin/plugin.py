@@ -163,8 +163,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     missing = "".join(f"; no {id}: {why}" for id, why in choice.missing)
     policy = "".join(f", {word}" for word in config.getini("numeric_policy"))
     store = ", shared store" * (state.shared_store is not None)
-    told = f"devices {', '.join(ids)}{missing}, goldens: {state.rules.mode}{policy}{store}"
-    return f"minductor: compiler {state.adapter.name}, {told}"
+    settings = f"devices {', '.join(ids)}{missing}, goldens: {state.rules.mode}{policy}{store}"
+    return f"minductor: compiler {state.adapter.name}, {settings}"
 
 
 # --- collection
@@ -489,13 +489,13 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Takes what a worker found out."""
     del error
-    told = getattr(node, "workeroutput", {}).get(WORKER_KEY, {})
-    if misuse := told.get("misuse"):
+    output = getattr(node, "workeroutput", {}).get(WORKER_KEY, {})
+    if misuse := output.get("misuse"):
         state_of(node.config).worker_misuse = misuse
-    if rows := told.get("unused_rows"):
+    if rows := output.get("unused_rows"):
         state_of(node.config).worker_rows = rows
-    if "collected" in told and GOLDEN_USE in node.config.stash:
-        node.config.stash[GOLDEN_USE].take(told["collected"])  # all workers collect the same tests
+    if "collected" in output and GOLDEN_USE in node.config.stash:
+        node.config.stash[GOLDEN_USE].take(output["collected"])  # all workers collect the same tests
 
 
 @pytest.hookimpl(trylast=True)
@@ -504,11 +504,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     watch = config.stash.get(GOLDEN_USE, None)
     if is_worker(config):
-        told: dict[str, Any] = getattr(config, "workeroutput", {}).setdefault(WORKER_KEY, {})
+        output: dict[str, Any] = getattr(config, "workeroutput", {}).setdefault(WORKER_KEY, {})
         if watch is not None:
-            told["collected"] = watch.collected.plain()
+            output["collected"] = watch.collected.plain()
         if STATE in config.stash:
-            told["unused_rows"] = state_of(config).unused_rows()
+            output["unused_rows"] = state_of(config).unused_rows()
         return
     if STATE not in config.stash and watch is None:
         return

@@ -105,9 +105,9 @@ class RunDevices:
         """Yields a line of the summary with the devices that RUN_CPU=1 and RUN_GPU=1 required."""
         asked = {"RUN_CPU": (self.settings.run_cpu, "cpu"), "RUN_GPU": (self.settings.run_gpu, "cuda")}
         ran = self.choice.devices if self.choice is not None else ()
-        told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
-        if told and not self.misuse:
-            yield f"required {', '.join(told)}"
+        devices = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
+        if devices and not self.misuse:
+            yield f"required {', '.join(devices)}"
 
     def devices_of(self, named: Sequence[str], min_arch: str) -> DeviceChoice:
         """Returns the devices of a test whose marker names them."""

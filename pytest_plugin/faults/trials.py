@@ -184,7 +184,7 @@ def run_trials(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter
     survivors = [kill for kill in found if kill.mutant in wanted and not kill.is_killed]
     lines = [problem] if problem else []
     lines += [f"must_fail_under  {kill.mutant} is not noticed: {_reason_of_survival(kill)}" for kill in survivors]
-    lines += [line for told, trial in repeated for line in _differences(told, trial, own.fingerprint)]
+    lines += [line for circumstance, trial in repeated for line in _differences(circumstance, trial, own.fingerprint)]
     for report in reports:
         if report.when == "call":
             setattr(report, KILLS_KEY, [kill.plain() for kill in found])
@@ -242,11 +242,8 @@ def _repeated_runs(item: pytest.Item, adapter: Adapter, mutant: str = "") -> Ite
             yield f"on {count} threads", _run_again(item, _thread_count(count))
         if marker.kwargs.get("clock"):
             distorted = getattr(adapter, "distorted_clock", None)
-            told = "with wrong measurements"
-            yield (
-                told,
-                _run_again(item, distorted()) if distorted is not None else {"kinds": ["the adapter has no clock"]},
-            )
+            no_clock = {"kinds": ["the adapter has no clock"]}
+            yield "with wrong measurements", _run_again(item, distorted()) if distorted is not None else no_clock
         for seed in range(1, marker.kwargs.get("hash_seeds", 0) + 1):
             yield f"with hash seed {seed}", _run_in_new_process(item, adapter.name, seed, mutant)
 
@@ -297,15 +294,15 @@ def _run_in_new_process(item: pytest.Item, compiler: str, seed: int, mutant: str
         return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _differences(told: str, other: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+def _differences(circumstance: str, other: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
     if other.get("kinds"):
-        yield f"deterministic  {told} fails: {', '.join(other['kinds'])}"
+        yield f"deterministic  {circumstance} fails: {', '.join(other['kinds'])}"
         return
     if not own["text"]:
         yield "deterministic  nothing was compiled"
     for what in ("text", "bits"):
         if other[what] != own[what]:
-            yield f"deterministic  {told} gives other {'generated text' if what == 'text' else 'results'}"
+            yield f"deterministic  {circumstance} gives other {'generated text' if what == 'text' else 'results'}"
 
 
 def run_and_write_fingerprint(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter) -> None:

@@ -267,8 +267,8 @@ class Goldens:
             redo = "repair the line, or delete the file: its header, which has the level, cannot be read"
         failure = f"golden damaged  {self.shown}   {d.file}:{damage.line}: {damage.why}\n  redo      {redo}"
         # A review must not offer a file without a header, since it would write it at the default level.
-        told = replace(d, failure=failure) if verdict == "damaged" else None
-        self.checks.append(Check(d.own, d.file, verdict, told))
+        reviewable = replace(d, failure=failure) if verdict == "damaged" else None
+        self.checks.append(Check(d.own, d.file, verdict, reviewable))
         return failure
 
     def _place(self, view: str, language: str) -> Place:
@@ -287,8 +287,8 @@ class Goldens:
         try:
             path = place.accept(wanted, language)
             if self.rules.keeps_stages and run is not None:
-                told = {"stages": run.stages, "lives": storage_lifetimes(run)}
-                write_text(stages_beside(place.rungs()[0]), json.dumps(told))
+                beside = {"stages": run.stages, "lives": storage_lifetimes(run)}
+                write_text(stages_beside(place.rungs()[0]), json.dumps(beside))
         except OSError as error:
             return f"golden not written  {self.shown}   {own}: {error.strerror or error}"
         done: Verdict = "refreshed"
@@ -327,8 +327,8 @@ class Goldens:
         before = json.loads(read_content(path))
         if name := first_change(before["stages"], d.stages):
             yield f"first     stage `{name}` is the first whose text changed"
-        if run is not None and (told := lifetime_changes(before["lives"], storage_lifetimes(run))):
-            yield f"memory    {told}"
+        if run is not None and (longer := lifetime_changes(before["lives"], storage_lifetimes(run))):
+            yield f"memory    {longer}"
 
     def _redo(self, mode: str) -> str:
         return f'pytest "{self.node}" --golden={mode}'

@@ -14,7 +14,7 @@ import torch
 
 from tests.opinfo.drive import Choice, Record, mixed, operators
 
-EIGHTHS, PARTS = 8, 2
+EIGHTHS, PARTS = 8, 4
 CASES = [
     pytest.param(eighth, part, marks=() if eighth == 0 else pytest.mark.long, id=f"{eighth}-{part}")
     for eighth in range(EIGHTHS)
