@@ -141,7 +141,7 @@ def expect_failure(item: pytest.Item, failure: Xfail) -> None:
     item.stash[EXPECTED_TEXT] = failure.says
 
 
-def contradiction(item: pytest.Item, said: str) -> str:
+def contradiction(item: pytest.Item, failure: str) -> str:
     """Returns what is wrong with a known failure whose message lacks the expected text, or an empty text."""
     wanted = item.stash.get(EXPECTED_TEXT, "")
-    return "" if wanted in said else f"the failure was expected to contain {wanted!r}; it is\n{said}"
+    return "" if wanted in failure else f"the failure was expected to contain {wanted!r}; it is\n{failure}"

@@ -55,11 +55,11 @@ def kill_matrix(rows: Mapping[str, Sequence[MutantResult]], *, verbose: bool) ->
     for name in mutants:
         kills = by_mutant[name]
         counts = [(kind, sum(k.is_killed and kind in k.kinds for k in kills)) for kind in sorted(kinds[name])]
-        told = ", ".join(f"{kind} {count}" for kind, count in counts)
-        if not told:
+        summary = ", ".join(f"{kind} {count}" for kind, count in counts)
+        if not summary:
             reached, applied = sum(k.was_reached for k in kills), sum(k.was_applied and k.was_reached for k in kills)
-            told = f"SURVIVED: its code ran in {amount(reached, 'test')}, and changed something in {applied}"
-        yield f"  {name:<{width}}  {told}"
+            summary = f"SURVIVED: its code ran in {amount(reached, 'test')}, and changed something in {applied}"
+        yield f"  {name:<{width}}  {summary}"
     if verbose:
         for test, kills in rows.items():
             letters = {kill.mutant: _letters_of_checks(kill) for kill in kills}

@@ -78,12 +78,12 @@ class Check:
 
     def plain(self) -> dict[str, Any]:
         """Returns the fields as a dictionary, which pytest's report and xdist can carry."""
-        told = self.disagreement.plain() if self.disagreement is not None else None
-        return {"own": self.own, "file": self.file, "verdict": self.verdict, "disagreement": told}
+        details = self.disagreement.plain() if self.disagreement is not None else None
+        return {"own": self.own, "file": self.file, "verdict": self.verdict, "disagreement": details}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Check:
         """Returns the check that `plain` made the dictionary of."""
-        told = plain["disagreement"]
-        disagreement = Disagreement(**told) if told is not None else None
+        details = plain["disagreement"]
+        disagreement = Disagreement(**details) if details is not None else None
         return cls(plain["own"], plain["file"], plain["verdict"], disagreement)

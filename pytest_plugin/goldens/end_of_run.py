@@ -77,11 +77,11 @@ class EndOfRun:
             return
         from pytest_plugin.goldens.report_page import report_page
 
-        told = review.report_data(disagreements)
+        report = review.report_data(disagreements)
         try:
             write_text(folder / PATCH, patch(disagreements, config.rootpath))
-            write_text(folder / review.DATA, json.dumps(told, indent=1))
-            write_text(folder / PAGE, report_page(told, disagreements, _path_from_here(config, folder)))
+            write_text(folder / review.DATA, json.dumps(report, indent=1))
+            write_text(folder / PAGE, report_page(report, disagreements, _path_from_here(config, folder)))
         except OSError as error:
             yield f"report   not written: {error}"
             return

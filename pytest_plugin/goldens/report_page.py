@@ -18,11 +18,11 @@ TEMPLATE = Path(__file__).with_name("report.html")
 MARK = '"REVIEW DATA"'
 
 
-def report_page(told: Mapping[str, object], disagreements: Sequence[Disagreement], folder: str) -> str:
+def report_page(report: Mapping[str, object], disagreements: Sequence[Disagreement], folder: str) -> str:
     """Returns the page.
 
     Args:
-        told: The edits, as `review.report_data` returns them.
+        report: The edits, as `review.report_data` returns them.
         disagreements: The goldens that differ.
         folder: The folder of the report, as a command line names it.
     """
@@ -39,7 +39,7 @@ def report_page(told: Mapping[str, object], disagreements: Sequence[Disagreement
         }
         for d in disagreements
     ]
-    data = json.dumps({"edits": told["edits"], "goldens": goldens, "folder": folder})
+    data = json.dumps({"edits": report["edits"], "goldens": goldens, "folder": folder})
     # "</script>" inside the data would end the script.
     return TEMPLATE.read_text(encoding="utf-8").replace(MARK, data.replace("<", "\\u003c"))
 

@@ -84,9 +84,9 @@ class GoldenUse:
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
 
-    def take(self, told: Mapping[str, Any]) -> None:
+    def take(self, collected: Mapping[str, Any]) -> None:
         """Takes what a worker collected, since an xdist controller collects nothing itself."""
-        self.collected = CollectedTests(**told)
+        self.collected = CollectedTests(**collected)
 
     def unused(self, session: pytest.Session, used: Collection[Path]) -> Iterator[tuple[Path, str]]:
         """Yields the files that no test uses, with the reason; none after a partial run."""

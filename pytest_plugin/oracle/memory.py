@@ -211,12 +211,12 @@ def lifetime_changes(old: Mapping[str, int], new: Mapping[str, int]) -> str:
     >>> lifetime_changes({"forward.buf0": 2, "forward.buf1": 1}, {"forward.buf0": 3, "forward.buf2": 1})
     'buf0 held 1 call longer, buf2 new, buf1 gone'
     """
-    told: list[str] = []
+    changes: list[str] = []
     for name, calls in new.items():
         more = calls - old.get(name, calls)
         if name not in old:
-            told.append(f"{name.rpartition('.')[2]} new")
+            changes.append(f"{name.rpartition('.')[2]} new")
         elif more:
             longer = "longer" if more > 0 else "shorter"
-            told.append(f"{name.rpartition('.')[2]} held {amount(abs(more), 'call')} {longer}")
-    return ", ".join([*told, *(f"{name.rpartition('.')[2]} gone" for name in old if name not in new)])
+            changes.append(f"{name.rpartition('.')[2]} held {amount(abs(more), 'call')} {longer}")
+    return ", ".join([*changes, *(f"{name.rpartition('.')[2]} gone" for name in old if name not in new)])

@@ -81,7 +81,7 @@ class Totals:
         if count := self.sums["unproved"]:
             lines.append(f"unproved {amount(count, 'test')}: the compiler under test has no table of faults")
         lines += [f"lacks    {amount(count, 'test')} skipped: {what}" for what, count in sorted(self.lacks.items())]
-        told = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
-        listed = [(told[check.verdict], check.own) for check in self.goldens if check.verdict in told]
+        words = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
+        listed = [(words[check.verdict], check.own) for check in self.goldens if check.verdict in words]
         lines += [f"{word:<8} {path}" for word, path in sorted(listed, key=lambda line: (line[0] != "drift", line))]
         return lines
