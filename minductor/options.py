@@ -7,7 +7,7 @@ was renamed is refused with its new name.
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
 "autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False inplace=True \
 loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 precision='eager' reuse_storage=True \
-sanitize=False target='' verify_memory='' wrapper='python'"
+sanitize=False target='' variant='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -125,6 +125,11 @@ class Options:
         "",
         "compare the memory of each call with the plan; assert: raise an error where they differ; log: log it",
         allowed=("", "assert", "log"),
+    )
+    variant: str = _option(
+        "",
+        "the recipe by which kernels are scheduled, where it is legal; empty: the one that is estimated to be fastest",
+        allowed=("", "classic", "held4", "held8", "held16", "held32", "walked", "unrolled"),
     )
     autotune: bool = _option(False, "measure every tunable choice on this machine and keep the fastest")
     deterministic: bool = _option(

@@ -29,6 +29,44 @@ MAX_PROGRAMS = 2**31 - 1  # of one launch: a kernel numbers its programs along t
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """How fast a GPU is, in seconds and bytes; `cost/seconds.py` computes with it."""
+
+    bandwidth: float  # bytes a second between main memory and the processor, as a copy reaches it
+    cache_bandwidth: float  # bytes a second from the second-level cache
+    latency: float  # seconds from a load to its value, from main memory
+    cache_latency: float  # seconds from a load to its value, from the second-level cache
+    operations: float  # simple operations a second, of all multiprocessors
+    launch: float  # seconds of the launch of a kernel
+    program: float  # seconds from the end of a program to the first load of the next one
+    join: float  # seconds of a reduction over the threads of a program of one warp; 16 warps take twice as long
+    exchange: float  # seconds for each element that moves from one thread to another, on all multiprocessors
+    resident_threads: int  # threads that one multiprocessor runs at once
+    resident_programs: int  # programs that one multiprocessor runs at once
+
+
+# Fitted to kernels measured on an H100 and rounded (benchmarks/cost_model.md); the ratios serve an H200 as well. The
+# machines below follow from it by the bandwidths and rates of their data sheets.
+HOPPER = Machine(
+    bandwidth=2.85e12,
+    cache_bandwidth=1e13,
+    latency=0.8e-6,
+    cache_latency=0.25e-6,
+    operations=2.4e13,
+    launch=2e-6,
+    program=0.2e-6,
+    join=0.18e-6,
+    exchange=9e-12,
+    resident_threads=2048,
+    resident_programs=32,
+)
+AMPERE = replace(HOPPER, bandwidth=1.7e12, cache_bandwidth=7e12, operations=1.5e13)  # A100 of 80 GB
+BLACKWELL = replace(HOPPER, bandwidth=7e12, cache_bandwidth=2e13, operations=3e13)  # B200
+CDNA3 = replace(HOPPER, bandwidth=4.3e12, cache_bandwidth=1.5e13, operations=6e13)  # MI300X
+NOMINAL = HOPPER  # of a target that states no machine
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One machine: sizes and capabilities that decide how kernels are written for it.
 
@@ -60,6 +98,7 @@ class Target:
     columns_per_block: int = 32  # neighbouring columns that a reduction down columns takes at once
     values_per_thread: int = 8
     max_warps: int = 16  # of one program
+    machine: Machine = NOMINAL
     # Capabilities.
     has_descriptors: bool = False  # tensor descriptors (TMA)
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
@@ -152,7 +191,7 @@ _GPU = Target(
     lacks=TRITON_LACKS,
 )
 # The newer GPUs of NVIDIA, and Triton's interpreter.
-_HOPPER = replace(_GPU, shared_memory=227 * KIB, has_descriptors=True, has_fp8=True)
+_HOPPER = replace(_GPU, machine=HOPPER, shared_memory=227 * KIB, has_descriptors=True, has_fp8=True)
 
 _ROWS = (
     # The CPU's target has no core count and no vector width, so that generated text depends on shapes and dtypes only.
@@ -168,12 +207,23 @@ _ROWS = (
         multiprocessors=8,
         max_programs=4096,
     ),
-    replace(_GPU, name="sm_80", arch="80", l2_bytes=40 * MIB, shared_memory=163 * KIB, multiprocessors=108),
+    replace(
+        _GPU, name="sm_80", arch="80", machine=AMPERE, l2_bytes=40 * MIB, shared_memory=163 * KIB, multiprocessors=108
+    ),
     replace(_HOPPER, name="sm_90", arch="90", l2_bytes=50 * MIB, multiprocessors=132),
-    replace(_HOPPER, name="sm_100", arch="100", l2_bytes=126 * MIB, cached_row_bytes=96 * KIB, multiprocessors=148),
+    replace(
+        _HOPPER,
+        name="sm_100",
+        machine=BLACKWELL,
+        arch="100",
+        l2_bytes=126 * MIB,
+        cached_row_bytes=96 * KIB,
+        multiprocessors=148,
+    ),
     replace(
         _GPU,
         name="gfx942",
+        machine=CDNA3,
         kind="hip",
         arch="gfx942",
         l2_bytes=4 * MIB,

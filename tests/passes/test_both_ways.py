@@ -181,6 +181,6 @@ def test_the_columns_have_the_accumulators_wherever_most_bytes_lie() -> None:
             *((f"c{n}", (S0,), (integer(1),)) for n in range(3)),
         )
     }
-    schedule = tile_kernel(kernel, buffers, CPU).schedule
+    schedule = tile_kernel(kernel, buffers, CPU, []).schedule
     assert schedule is not None
     assert {loop.axis for loop in loops(schedule.steps) if loop.kind == "vector"} == {"i0"}

@@ -19,7 +19,7 @@ from minductor.analysis.strides import constant_step, step_of
 from minductor.analysis.touch import ASSUMED, Touches
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.dots import find_dots
-from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Program
+from minductor.ir.program.nodes import Buffer, Kernel, Load, NodeNote, Op, Program
 from minductor.ir.program.ops import op_cost
 from minductor.passes.rewriting.merge_axes import merge_axes
 from minductor.passes.tile.cut import cut
@@ -57,22 +57,24 @@ CROSSED_BLOCK = 16  # elements along the vector axis of a transposed load: one c
 
 def tile(program: Program, env: Env) -> Program:
     """The program with a schedule on each kernel; a kernel that has a schedule already keeps it."""
-    table = program.real_table()
+    table, notes = program.real_table(), list[NodeNote]()
     nodes = tuple(
-        tile_kernel(node, table, env) if isinstance(node, Kernel) and node.schedule is None else node
+        tile_kernel(node, table, env, notes) if isinstance(node, Kernel) and node.schedule is None else node
         for node in program.nodes
     )
-    return program if nodes == program.nodes else replace(program, nodes=nodes)
+    return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
-    """One kernel with merged axes and its schedule."""
+def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
+    """One kernel with merged axes and its schedule. `notes` takes what each recipe would cost."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
         from minductor.passes.tile.tile_gpu import tile_gpu  # a first call for a CPU does not wait for it
 
-        made = tile_gpu(kernel, buffers, env)
-        return with_library(made, kernel, buffers, env) if env.options.autotune else made
+        made = tile_gpu(kernel, buffers, env, notes)
+        return with_library(made, kernel, buffers, env, notes) if env.options.autotune else made
+    if env.options.variant not in ("", "classic"):
+        notes.append(NodeNote("tile", kernel.name, f"the recipe {env.options.variant} is not legal on a CPU"))
     chooser = _Chooser(kernel, buffers)
     if chooser.narrow is not None:
         kernel = in_two_steps(kernel, chooser.narrow[0])
@@ -85,7 +87,7 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     return replace(kernel, schedule=cut(unmask(schedule, kernel.body), kernel))
 
 
-def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
+def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
     """The kernel `made`; if it computes matrix products, with the library's way as a variant to choose from."""
     from minductor.passes.tile.by_library import by_library
 
@@ -94,7 +96,7 @@ def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: 
     if variant is None:
         return made
     table = buffers | {buffer.name: buffer for buffer in variant.buffers}
-    nodes = tuple(tile_kernel(node, table, env) if isinstance(node, Kernel) else node for node in variant.nodes)
+    nodes = tuple(tile_kernel(node, table, env, notes) if isinstance(node, Kernel) else node for node in variant.nodes)
     choice = Choice("matmul", "bits", ("extern", "native"), "extern")
     return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))
 

@@ -26,8 +26,11 @@ LEAST = 16  # elements of a block: what a matrix unit takes at least
 STAGES = (2, 3, 4)  # blocks that are loaded at the same time, in the loop of a matrix product
 
 
-def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS) -> tuple[Choice, ...]:
-    """The choices of one kernel. Block sizes are choices for matrix products only, up to `limits`."""
+def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS, warps: int = 0) -> tuple[Choice, ...]:
+    """The choices of one kernel. Block sizes are choices for matrix products only, up to `limits`.
+
+    `warps`: the default number of warps; 0 lets the size of the tile decide.
+    """
     assert kernel.schedule is not None
     first = {loop.axis: loop for loop in reversed(list(loops(kernel.schedule.steps)))}
     joins = [
@@ -35,7 +38,7 @@ def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS) -
         for n, op in enumerate(kernel.body.ops)
         if isinstance(op.attrs, Reduce | Scan) and n not in kernel.schedule.dots
     ]
-    found = [_warps(kernel, first, target, "bits" if joins else "perf")]
+    found = [_warps(kernel, first, target, "bits" if joins else "perf", warps)]
     if kernel.schedule.dots and any(loop.kind == "serial" for loop in first.values()):
         default = 2 if target.kind == "hip" else 3  # AMD's compute units have a quarter of the shared memory
         found.append(Choice("stages", "perf", STAGES, default))
@@ -53,11 +56,13 @@ def _block(loop: Loop, extent: Expr, most: int) -> Choice:
     return Choice(loop.axis, "perf" if loop.kind == "grid" else "bits", options, loop.block)
 
 
-def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Affects) -> Choice:
-    """The choice of the number of warps; the default follows from the elements of a tile."""
+def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Affects, wanted: int) -> Choice:
+    """The choice of the number of warps. The default is `wanted`; if that is 0, the elements of a tile decide."""
     assert kernel.schedule is not None
     values = prod(max(1, loop.block) for loop in blocks.values() if loop.kind == "grid" or not kernel.schedule.dots)
-    if kernel.schedule.dots:
+    if wanted:
+        default = wanted
+    elif kernel.schedule.dots:
         default = next(warps for least, warps in DOT_WARPS if values >= least)
     else:
         # A reduction of several values at once, as argmax, is faster with fewer warps, as their results are combined.
@@ -65,9 +70,9 @@ def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Aff
         is_once = any(loop.kind == "serial" for loop in blocks.values())
         several = [len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce) and not is_once]
         joined = max(several, default=1)
-        wanted = max(1, values // (target.warp_size * target.values_per_thread * joined))
-        default = min(target.max_warps, 1 << (wanted.bit_length() - 1))  # rounded down to a power of two
-    options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= target.max_warps]
+        full = max(1, values // (target.warp_size * target.values_per_thread * joined))
+        default = min(target.max_warps, 1 << (full.bit_length() - 1))  # rounded down to a power of two
+    options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= max(target.max_warps, default)]
     return Choice("warps", affects, tuple(options), default)
 
 

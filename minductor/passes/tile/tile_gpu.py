@@ -20,13 +20,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 
 from minductor.analysis.blocks import block_limits
 from minductor.analysis.touch import Touches
+from minductor.cost.seconds import seconds
 from minductor.ir.program.dots import Dots, find_dots
-from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
+from minductor.ir.program.nodes import (
+    Buffer,
+    Kernel,
+    Load,
+    NodeNote,
+    Op,
+    Project,
+    Reduce,
+    Scan,
+    Store,
+    body_reads,
+    body_writes,
+)
 from minductor.ir.program.schedule import Loop, Schedule, Step
 from minductor.passes.tile.online import online
+from minductor.passes.tile.recipes import CLASSIC, Recipe, Rows, fastest, price_list, recipes_for
 from minductor.passes.tile.tile_choices import launch_choices
 from minductor.passes.tile.tile_dot import dot_tiles
 from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
@@ -37,19 +52,39 @@ CROSSING = 32  # elements: the side of a square tile, if accesses are contiguous
 AXES = 3  # of a tile, reduced ones not counted
 
 
-def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
-    """The kernel with its schedule and the choices for its launch."""
-    touches, dots, target = Touches(kernel, buffers), find_dots(kernel), env.target
+def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
+    """The kernel with the schedule of its fastest recipe and the choices for its launch. `notes` takes the prices."""
+    touches, dots = Touches(kernel, buffers), find_dots(kernel)
+    legal = recipes_for(touches, env.target) if dots is None else (CLASSIC,)
+    forced = env.options.variant
+    if forced:
+        if all(recipe.name != forced for recipe in legal):
+            notes.append(NodeNote("tile", kernel.name, f"the recipe {forced} is not legal here, so classic is taken"))
+        legal = tuple(recipe for recipe in legal if recipe.name == forced) or (CLASSIC,)
+    made = {recipe.name: _scheduled(kernel, touches, dots, env, recipe) for recipe in legal}
+    if len(made) == 1:
+        return made.popitem()[1]
+    prices = {name: seconds(each, buffers, env.target).seconds for name, each in made.items()}
+    taken = fastest(prices)
+    notes.append(NodeNote("tile", kernel.name, price_list(prices, taken)))
+    return made[taken]
+
+
+def _scheduled(kernel: Kernel, touches: Touches, dots: Dots | None, env: Env, recipe: Recipe) -> Kernel:
+    """The kernel with the schedule that a recipe makes."""
+    target = env.target
 
     def chosen(limits: Limits) -> Tiles:
-        return choose(touches, target, limits) if dots is None else dot_tiles(kernel, touches, dots, target, limits)
+        if dots is None:
+            return choose(touches, target, limits, recipe.rows)
+        return dot_tiles(kernel, touches, dots, target, limits)
 
     tiles, wanted = chosen(NO_LIMITS), list(block_limits(kernel.body, kernel.axes))
     if smaller := _smaller(tiles, wanted, target.warp_size):
         boxed = chosen(smaller)
         if env.options.block_access != "offsets" or boxed.values == tiles.values:
             tiles = boxed
-    if tiles.looped and dots is None:
+    if tiles.looped and dots is None and recipe.rows == "classic":
         kernel = online(kernel, tiles.looped)
     phases = _Phases(kernel, tiles, dots)
     steps = phases.steps()
@@ -58,7 +93,7 @@ def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     for axis in reversed(tiles.grid):
         steps = (Loop(axis, "grid", steps, block=tiles.blocks[axis]),)
     made = replace(kernel, schedule=Schedule(steps, dots=() if dots is None else dots.reduces))
-    return replace(made, choices=launch_choices(made, target, _kept_limits(tiles, wanted)))
+    return replace(made, choices=launch_choices(made, target, _kept_limits(tiles, wanted), recipe.warps))
 
 
 def _smaller(tiles: Tiles, wanted: Iterable[Limits], least: int) -> Limits:
@@ -80,25 +115,23 @@ def _kept_limits(tiles: Tiles, wanted: Iterable[Limits]) -> Limits:
     return found
 
 
-def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
-    """The tile of a kernel without matrix products."""
+def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS, rows: Rows = "classic") -> Tiles:
+    """The tile of a kernel without matrix products. `rows`: how the axes that it reduces are tiled."""
     vector = touches.vector_axis()
     joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
     kept = touches.by_stride([n for n in touches.axes if n not in joined])
     is_outer = bool(joined) and vector in kept
-    blocks: dict[str, int] = {}
-    row = 1
-    is_persistent = True
-    for name in joined:
-        extent = touches.extents[name]
-        blocks[name] = target.looped_block if extent is None else power_of_two(extent)
-        is_persistent = is_persistent and extent is not None
-        row *= blocks[name]
-    if row > (OUTER_PERSISTENT if is_outer else target.max_persistent_row) or not is_persistent:
-        is_persistent = False
+    extents = [touches.extents[name] for name in joined]
+    blocks = {n: target.looped_block if e is None else power_of_two(e) for n, e in zip(joined, extents, strict=True)}
+    row = prod(blocks.values())
+    longest = OUTER_PERSISTENT if is_outer else target.max_persistent_row
+    is_held = rows == "held" or (rows == "classic" and row <= longest and None not in extents)
+    if not is_held:
         known = None if vector is None else touches.extents[vector]
         columns = target.columns_per_block if known is None else power_of_two(known)
         row = max(OUTER_PERSISTENT, target.max_tile_values // columns) if is_outer else target.looped_block
+        if rows == "unrolled":
+            row = 1
         inner = joined[-1] if vector not in joined else vector
         joined = [*(n for n in joined if n != inner), inner]
         left = row
@@ -107,7 +140,7 @@ def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tile
             left //= blocks[name]
         row //= left
     blocks.update(_kept(touches, kept, target, row, limits, is_outer=is_outer))
-    return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
+    return Tiles(tuple(kept), tuple(joined if is_held else ()), tuple(() if is_held else joined), blocks)
 
 
 def _kept(
