@@ -1,8 +1,9 @@
-"""What a kernel costs on a target, in bytes moved. Fusion and inlining compare these numbers.
+"""What a kernel costs on a target: in bytes for fusion and inlining, in seconds for the schedule of a reduction.
 
 - `traffic.py`: the bytes of all loads and stores; accesses that are not contiguous along the best axis count double;
 - `footprint.py`: what comes on top: rows read again because they left the cache, values that exceed the registers of a
   thread, operations that are repeated; and what the launch of one more kernel costs (`LAUNCH`);
+- `seconds.py`: the time of a kernel that has a schedule for a GPU, from the numbers of `Target.machine`;
 - `products.py`: whether a fused kernel still is a matrix product, and how often it would compute its operands.
 
 All functions take kernels, the table of buffers and the Target, and give a number, or a reason in words. Sizes that are

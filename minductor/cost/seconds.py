@@ -30,8 +30,9 @@ from minductor.target import Target
 NORM = 4.0  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
 WORD = 4  # bytes of a register
+LONE = 4  # a multiprocessor draws so many times its share of the memory's bandwidth if the others are idle
 # bytes for each register that does not fit: it is written and read back several times, and nothing else runs meanwhile
-SPILL = 16 * WORD
+SPILL = 32 * WORD
 
 
 class Cost(NamedTuple):
@@ -115,10 +116,11 @@ class _Pricer:
         machine = self.machine
         cached = sum(walk.times * self.bytes_of(walk) for walk in self.walks) * self.programs
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
+        busy = min(1.0, self.programs / max(1, self.target.multiprocessors))
         return Cost(
-            self.memory_bytes() / machine.bandwidth,
-            (cached + self.spilled_bytes()) / machine.cache_bandwidth + self.exchanged() * machine.exchange,
-            work / machine.operations,
+            self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
+            ((cached + self.spilled_bytes()) / machine.cache_bandwidth + self.exchanged() * machine.exchange) / busy,
+            work / machine.operations / busy,
             self.waves * self.program_seconds(),
             machine.launch,
         )

@@ -11,6 +11,7 @@ kernel. Codegen prints this schedule and decides nothing. Files in reading order
   transposed loads use a staging buffer, loops run without masks, loops are cut where an index changes its formula.
 
 For a GPU:
+- `recipes.py`: the schedules that are legal for a reduction; the one with the least `cost/seconds.py` is taken;
 - `tile_gpu.py`: blocks of axes, persistent and looped reductions; `tiles.py`: the tile as data;
 - `tile_dot.py`: the tiles of matrix products; `online.py`: a softmax in one pass;
 - `tile_choices.py`: warps, pipeline stages and blocks for autotuning;
@@ -20,6 +21,6 @@ Laws: a schedule never depends on the number of threads, so bits do not either. 
 errors stay about as small as eager's. Values do not change otherwise.
 
 Thresholds are named constants with their units at the top of each file; sizes of caches and tiles are fields of
-`minductor/target.py`. The stage writes no notes. The user sees the choices for autotuning in the report, and the reason
-of a library call (`REASON` in `by_library.py`) in `explain`.
+`minductor/target.py`. On a GPU a note gives the prices of a reduction's recipes. The user sees the choices for
+autotuning in the report, and the reason of a library call (`REASON` in `by_library.py`) in `explain`.
 """

@@ -42,7 +42,7 @@ RECIPES = (
 )
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
-FEWEST_HELD, MOST_HELD = 2, 128  # elements of a row for each thread
+FEWEST_HELD, MOST_HELD = 2, 64  # elements of a row for each thread
 TIE = 1.03  # a recipe is taken before a plainer one if that is estimated to take this many times as long
 
 
