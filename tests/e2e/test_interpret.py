@@ -97,6 +97,36 @@ def test_equals_eager(name: str, compiler: Compiler) -> None:
     torch.testing.assert_close(ours, given)
 
 
+def few_rows(x: torch.Tensor) -> Any:
+    """Reductions of each kind along rows: statistics, a first place, truths, and a row that is used again."""
+    return torch.softmax(x, -1), *torch.var_mean(x, -1), x.argmax(-1), (x > 3).any(-1), x - x.amin(-1, keepdim=True)
+
+
+def few_columns(x: torch.Tensor) -> Any:
+    """The same along an axis in the middle, which is short and not contiguous."""
+    return torch.softmax(x, 1), *torch.var_mean(x, 1), x.argmax(1), (x > 1).any(1), x - x.amin(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "function", "size"),
+    [
+        *((recipe, few_rows, (3, 300)) for recipe in ("classic", "held4", "walked")),
+        *((recipe, few_rows, (2, 2050)) for recipe in ("held8", "held32", "walked")),
+        *((recipe, few_columns, (3, 5, 70)) for recipe in ("classic", "unrolled")),
+        ("unrolled", few_columns, (2, 64, 33)),
+        ("held4", lambda x: (x.sum((0, 2)), x.amax((0, 2))), (7, 3, 49)),
+    ],
+)
+def test_every_recipe_gives_the_values_of_eager(
+    recipe: str, function: Callable[..., Any], size: tuple[int, ...], compiler: Compiler
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(size)
+    options = {"target": "interpret", "variant": recipe}
+    result = torch.compile(function, backend=lambda gm, i: compiler(gm, i, options=options))(x)
+    torch.testing.assert_close(result, function(x), rtol=2e-5, atol=2e-5)
+
+
 def test_gradients(compiler: Compiler) -> None:
     torch.manual_seed(0)
     x = torch.randn(12, 20, requires_grad=True)

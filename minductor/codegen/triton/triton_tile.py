@@ -259,7 +259,8 @@ class TilePrinter:
         for level in chain:
             dim = next(d for d in self.tile if d.axis == level.axis)
             extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
-            start = f"{dim.axis}_start" if dim.parameter or self.wide else dim.axis
+            is_value = not dim.parameter and self.is_value(dim.axis, inner.body)
+            start = f"{dim.axis}_start" if dim.parameter or is_value else dim.axis
             if level is inner and not self.is_turned(level):
                 self.add(*self.blocks.enter(dim.axis, set(positions(inner.body))))
             self.add(f"for {start} in range(0, {extent}, {step}):")
@@ -272,14 +273,19 @@ class TilePrinter:
                 self.enter([form.axis])
                 self.add(f"{form.axis} = {first} + {self.lanes(form)}")
                 self.add_mask(form)
-            if self.wide and not dim.parameter:
-                self.add(f"{dim.axis} = {start} + tl.full([], 0, tl.int64)")
+            if is_value:
+                self.add(f"{dim.axis} = {start} + tl.full([], 0, {'tl.int64' if self.wide else 'tl.int32'})")
         self.steps(inner.body)
         self.add(*self.blocks.leave(inner.axis, set(positions(inner.body))))
         self.indent = self.indent[: -4 * len(chain)]
         for position in loop.carries:
             if isinstance(self.ops[position].attrs, Reduce):
                 self.finish(position)
+
+    def is_value(self, axis: str, body: Sequence[Step]) -> bool:
+        """Whether the number of a step has to be a tensor: Triton's interpreter counts with Python's integers."""
+        ops = (self.ops[p] for p in positions(body))
+        return bool(self.wide) or any(isinstance(op.attrs, Index) and axis in op.axes for op in ops)
 
     def name_of(self, value: int, user: int) -> str:
         """The text of a value where the operation `user` reads it.
