@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from minductor.analysis.domain import estimate
@@ -190,7 +190,9 @@ class _Pricer:
 
     @property
     def most_registers(self) -> float:
-        return min(self.target.thread_registers, self.target.registers / self.threads)
+        """The registers that a thread may have; no limit if the target states none."""
+        target = self.target
+        return min(target.thread_registers or inf, target.registers / self.threads or inf)
 
     def spilled_bytes(self) -> float:
         """The bytes of registers that do not fit, written and read back by each thread."""
@@ -199,15 +201,11 @@ class _Pricer:
     @property
     def resident(self) -> int:
         """The programs that one multiprocessor runs at once."""
-        used = min(self.registers, self.most_registers) * self.threads
-        return max(
-            1,
-            min(
-                self.machine.resident_threads // self.threads,
-                int(self.target.registers / used),
-                self.machine.resident_programs,
-            ),
-        )
+        machine, used = self.machine, min(self.registers, self.most_registers) * self.threads
+        limits = [machine.resident_threads // self.threads, machine.resident_programs]
+        if self.target.registers:
+            limits.append(int(self.target.registers / used))
+        return max(1, min(limits))
 
     # --- time
 

@@ -54,6 +54,13 @@ def test_a_sum_of_a_short_axis_moves_values_between_threads() -> None:
     assert prices["classic"].seconds > 4 * prices["unrolled"].seconds
 
 
+def test_a_target_that_states_no_registers_has_prices() -> None:
+    program = softmax(65536, 2048)
+    kernel, _ = tiled(program, "held8")
+    bare = replace(TARGET, registers=0, thread_registers=0, multiprocessors=0, l2_bytes=0)
+    assert 0 < seconds(kernel, program.real_table(), bare).seconds < 1
+
+
 def test_the_price_is_a_number_for_a_kernel_without_axes() -> None:
     from tests.passes.sketch import Sketch
 
