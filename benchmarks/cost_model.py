@@ -45,11 +45,11 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]
 
 
 def predictions(fn: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> dict[str, float]:
-    """The price of each legal recipe in microseconds, from the note of the stage `tile`."""
+    """The price of each legal recipe in microseconds, from the note of the stage `schedule`."""
     out = io.StringIO()
     compiler = minductor.Compiler(trace=Trace.parse("2", out=out))
     torch.compile(lambda *given: fn(*given), backend=compiler, dynamic=False)(*args)
-    notes = [line for line in out.getvalue().splitlines() if " tile note: " in line]
+    notes = [line for line in out.getvalue().splitlines() if " schedule note: " in line]
     return {name: float(price) for line in notes for name, price in PRICE.findall(line)}
 
 

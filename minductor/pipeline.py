@@ -37,7 +37,7 @@ PIPELINE = (
     Stage("fuse", "minductor.passes.fuse.fuse:fuse", "program", "program"),
     Stage("loop_order", "minductor.passes.loop_order.loop_order:loop_order", "program", "program"),
     Stage("order", "minductor.passes.order.order:order", "program", "program"),
-    Stage("tile", "minductor.passes.tile.tile:tile", "program", "program"),
+    Stage("schedule", "minductor.passes.schedule.schedule:schedule", "program", "program"),
     Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program"),
     Stage("access", "minductor.passes.access.access:access", "program", "program"),
     Stage("partition", "minductor.passes.partition.partition:partition", "program", "program"),

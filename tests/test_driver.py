@@ -268,8 +268,8 @@ def test_fault_in_a_stage_is_named(watched: Watched, monkeypatch: pytest.MonkeyP
     def broken(program: Any, env: Env) -> Any:
         raise KeyError("lost")
 
-    monkeypatch.setattr(importlib.import_module("minductor.passes.tile.tile"), "tile", broken)
-    with pytest.raises(Exception, match="stage 'tile' failed: KeyError: 'lost'"):
+    monkeypatch.setattr(importlib.import_module("minductor.passes.schedule.schedule"), "schedule", broken)
+    with pytest.raises(Exception, match="stage 'schedule' failed: KeyError: 'lost'"):
         watched.run()
     assert watched.store.entries() == ()
 
@@ -369,7 +369,7 @@ def test_warm_process_loads_neither_passes_nor_codegen_nor_a_compiler(processes:
     banned = ("minductor.frontend.lower.", "minductor.frontend.rules", "minductor.passes", "minductor.codegen")
     assert not [name for name in warm["modules"] if name.startswith(banned)]
     cold = {name for process in both if not process["hit"] for name in process["modules"]}
-    assert "minductor.frontend.lower.lower" in cold and "minductor.passes.tile.tile" in cold, (
+    assert "minductor.frontend.lower.lower" in cold and "minductor.passes.schedule.schedule" in cold, (
         "the names are the real ones"
     )
 

@@ -79,7 +79,7 @@ def test_says_why_by_the_names_that_it_shows() -> None:
         shown.why_not("k88", second)
 
 
-@pytest.mark.parametrize("name", ["lower", "fuse", "tile"])
+@pytest.mark.parametrize("name", ["lower", "fuse", "schedule"])
 def test_check_names_the_first_stage_that_moved(name: str, spoil: Callable[[str], None]) -> None:
     x = torch.randn(4, 8)
     assert minductor.explain(scaled, x, check=True).first_moved() == ""
@@ -116,7 +116,7 @@ def test_stages_up_to_a_failure_are_shown(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(importlib.import_module("minductor.passes.order.order"), "order", broken)
     explanation = minductor.explain(scaled, torch.randn(4, 8))
     text = str(explanation)
-    assert "-- fuse --" in text and "-- tile --" not in text
+    assert "-- fuse --" in text and "-- schedule --" not in text
     assert "[MD041] stage 'order' failed: ValueError: no such order" in text
 
 

@@ -22,9 +22,9 @@ from typing import NamedTuple
 from minductor.analysis.domain import estimate
 from minductor.analysis.strides import constant_step
 from minductor.cost.traffic import access_bytes
+from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
-from minductor.ir.program.schedule import Loop, Step
 from minductor.target import Target
 
 NORM = 4.0  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do

@@ -6,7 +6,7 @@ Each stage is a package, and one function in the file of the same name: `stage(p
 - `fuse`: which kernels become one;
 - `loop_order`: fusion of kernels that match only with split, merged or unrolled loops;
 - `order`: in which order nodes run, for a low peak of memory;
-- `tile`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library;
+- `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library;
 - `bundle`: kernels that do the same to different tensors, as one launch;
 - `access`: how each load and store addresses memory;
 - `partition`: fewer runs of nodes for CUDA graphs;

@@ -25,11 +25,11 @@ from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.build import combine
+from minductor.ir.program.loops import Schedule, loops, parse_schedule
 from minductor.ir.program.nodes import Kernel, Masked, Program
-from minductor.ir.program.schedule import Schedule, loops, parse_schedule
 from minductor.ir.program.signature import signature
 from minductor.options import Options
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.build.probe import probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
@@ -62,13 +62,13 @@ def compiled(texts: dict[str, str], folder: Path) -> ctypes.CDLL:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    texts = {name: text_of(tile(case(name).program, CPU), name) for name in BUILDERS}
+    texts = {name: text_of(schedule(case(name).program, CPU), name) for name in BUILDERS}
     return compiled(texts, tmp_path_factory.mktemp("kernels"))
 
 
 def launch(library: ctypes.CDLL, name: str, made: Case, *, threads: int) -> tuple[int, list[Tensor]]:
     """The status and the outputs; inputs stay as they are, but for those that the kernel overwrites."""
-    program = tile(made.program, CPU)
+    program = schedule(made.program, CPU)
     kernel = kernel_of(program)
     tensors: dict[str, Tensor] = {name: tensor.clone() for name, tensor in made.tensors.items()}
     for view in program.outputs:
@@ -130,7 +130,7 @@ def assertion() -> Sketch:
 def test_the_status_is_the_number_of_the_error(tmp_path: Path) -> None:
     sketch = assertion()
     made = Case(sketch.program(), sketch.tensors)
-    loaded = compiled({"assertion": text_of(tile(made.program, CPU), "assertion")}, tmp_path)
+    loaded = compiled({"assertion": text_of(schedule(made.program, CPU), "assertion")}, tmp_path)
     assert launch(loaded, "assertion", made, threads=1)[0] == 0
     made.tensors["a"][70] = 20.0
     kinds = [kind for kind, _ in signature(kernel_of(made.program)).errors]
@@ -145,15 +145,15 @@ def test_the_status_is_the_number_of_the_error(tmp_path: Path) -> None:
 
 def test_text_does_not_depend_on_the_machine_or_the_call() -> None:
     for name in ("softmax", "sum_all", "symbolic_all"):
-        first, second = (text_of(tile(case(name).program, CPU), "f") for _ in range(2))
+        first, second = (text_of(schedule(case(name).program, CPU), "f") for _ in range(2))
         assert first == second
 
 
 def test_a_schedule_prints_and_parses_back() -> None:
     for name in BUILDERS:
-        schedule = kernel_of(tile(case(name).program, CPU)).schedule
-        assert schedule is not None
-        assert parse_schedule(str(schedule), {str(size): size for size in (S0, S1)}) == schedule
+        made = kernel_of(schedule(case(name).program, CPU)).schedule
+        assert made is not None
+        assert parse_schedule(str(made), {str(size): size for size in (S0, S1)}) == made
 
 
 def scheduled(kernel: Kernel) -> Schedule:
@@ -162,7 +162,7 @@ def scheduled(kernel: Kernel) -> Schedule:
 
 
 def test_masks_that_the_row_decides_are_tested_before_it() -> None:
-    program = tile(case("padded_rows").program, CPU)
+    program = schedule(case("padded_rows").program, CPU)
     kernel = kernel_of(program)
     (masked,) = [loop for loop in loops(scheduled(kernel).steps) if loop.unmasked]
     assert len(masked.unmasked) == 2
@@ -171,52 +171,52 @@ def test_masks_that_the_row_decides_are_tested_before_it() -> None:
     wrong = str(scheduled(kernel)).replace("unmasked %", "unmasked %0 %")
     broken = replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),))
     with pytest.raises(VerifyError, match="are known before it begins"):
-        verify(broken, "tile")
+        verify(broken, "schedule")
 
 
 def test_masks_that_vary_along_the_loop_are_asked_for_in_it() -> None:
-    program = tile(case("padded_columns").program, CPU)
+    program = schedule(case("padded_columns").program, CPU)
     kernel = kernel_of(program)
-    schedule = scheduled(kernel)
+    made = scheduled(kernel)
     (mask,) = [p for p, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Masked)]
-    assert schedule.kept_rows == kernel.body.ops[mask].args  # kept, and still another one at each point
-    verify(program, "tile")
+    assert made.kept_rows == kernel.body.ops[mask].args  # kept, and still another one at each point
+    verify(program, "schedule")
     loop = f"vector i1 {{\n    %{mask} "
-    wrong = str(schedule).replace(loop, loop.replace("{", f"unmasked %{mask} {{"))
+    wrong = str(made).replace(loop, loop.replace("{", f"unmasked %{mask} {{"))
     with pytest.raises(VerifyError, match="are known before it begins"):
-        verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "tile")
+        verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "schedule")
 
 
 def test_what_has_16_bits_already_is_not_converted() -> None:
-    text = text_of(tile(case("copied_bits").program, CPU), "f")
+    text = text_of(schedule(case("copied_bits").program, CPU), "f")
     stored = [text.count(f"{name}(") for name in ("md_f32_to_bf16", "md_f16_store", "md_f32_held_bf16")]
     assert stored == [1, 1, 1]  # the sum, to the other dtype, and what was read
     assert "md_bf16_round_f32" not in text
-    text = text_of(tile(case("padded_bits").program, CPU), "f")
+    text = text_of(schedule(case("padded_bits").program, CPU), "f")
     assert "= md_f32_held_bf16(" in text
     assert "md_f32_to_bf16" not in text
 
 
 def test_values_of_four_bytes_and_bfloat16_are_transposed_in_registers() -> None:
     for name in ("transposed", "transposed_bits"):
-        assert text_of(tile(case(name).program, CPU), "f").count("md_transpose(in0") == 1, name
+        assert text_of(schedule(case(name).program, CPU), "f").count("md_transpose(in0") == 1, name
 
 
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
-    schedule = scheduled(kernel_of(tile(case("gathered_along_rows").program, CPU)))
-    assert [loop.block for loop in loops(schedule.steps)][:2] == [64, 128]
-    assert len(schedule.kept_rows) == 3  # both places and the weight
+    made = scheduled(kernel_of(schedule(case("gathered_along_rows").program, CPU)))
+    assert [loop.block for loop in loops(made.steps)][:2] == [64, 128]
+    assert len(made.kept_rows) == 3  # both places and the weight
 
 
 def test_a_loop_whose_pieces_overlap_is_refused() -> None:
-    program = tile(case("bent").program, CPU)
+    program = schedule(case("bent").program, CPU)
     kernel = kernel_of(program)
-    verify(program, "tile")
+    verify(program, "schedule")
     axes = {axis.name: axis.symbol for axis in kernel.axes}
     for cuts in ("<64> <5>", "<i0>"):  # out of order, and not the same ones at each call
         wrong = parse_schedule(str(scheduled(kernel)).replace("cut <5>", f"cut {cuts}"), axes)
         with pytest.raises(VerifyError, match="the cuts of a loop are in ascending order"):
-            verify(replace(program, nodes=(replace(kernel, schedule=wrong),)), "tile")
+            verify(replace(program, nodes=(replace(kernel, schedule=wrong),)), "schedule")
 
 
 @pytest.mark.parametrize("text", ["loop i0 {", "parallel i0 { %0", "vector i0 by x { }", "%0 }", "rows %1 %2 {"])
@@ -228,7 +228,7 @@ def test_what_is_no_schedule_is_refused(text: str) -> None:
 def plan_of(count: int) -> Plan:
     sketch = Sketch((64,))
     sketch.write(sketch.b.op("neg", sketch.read("a", randn(64), F32, sketch.i[0])), F32)
-    kernel = kernel_of(tile(sketch.program(), CPU))
+    kernel = kernel_of(schedule(sketch.program(), CPU))
     signatures = (("a", "f32"), ("out0", "f32"))
     lines = tuple(KernelLine(f"k{n}", f"neg_{n}", signatures, "", kernel.origins) for n in range(count))
     return Plan("plan", (), lines, tuple((f"k{n}", kernel) for n in range(count)))
@@ -242,13 +242,13 @@ def test_kernels_are_spread_evenly_over_few_units(count: int, units: list[int]) 
 
 
 def test_a_unit_has_the_mathematics_that_it_calls_and_no_other() -> None:
-    text = unit_text([text_of(tile(case("pointwise_odd").program, CPU), "f")])
+    text = unit_text([text_of(schedule(case("pointwise_odd").program, CPU), "f")])
     assert "md_tanh_f32(float" in text
     assert "md_log_f32" not in text
 
 
 def test_a_comment_names_the_nodes() -> None:
-    assert text_of(tile(case("softmax").program, CPU), "f").startswith("// aten.op.default: node\n")
+    assert text_of(schedule(case("softmax").program, CPU), "f").startswith("// aten.op.default: node\n")
 
 
 def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
@@ -288,7 +288,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
     ],
 )
 def test_the_vector_loop_is_vectorised(name: str, loop: str, tmp_path: Path) -> None:
-    assert vectorised(text_of(tile(case(name).program, CPU), "f"), tmp_path)(loop)
+    assert vectorised(text_of(schedule(case(name).program, CPU), "f"), tmp_path)(loop)
 
 
 def test_combine_of_a_name_that_spell_does_not_have_is_refused() -> None:

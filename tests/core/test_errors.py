@@ -35,7 +35,7 @@ EXAMPLES = (
     errors.FallbackRefused("aten.sort", "it has no rule"),
     errors.LyingSchema("toy::op", "a new tensor", "its result is a view of x"),
     errors.VerifyError("fuse", "defined before used", "buf1 is read first"),
-    errors.StageFailed("tile", KeyError("x")),
+    errors.StageFailed("schedule", KeyError("x")),
     errors.MemoryFault("free buf0 is missing", "buf0: gone in step 2", where="step 2 (mm)"),
     errors.BrokenBackend("toy-package", "toy", RuntimeError("no driver")),
     errors.InterpretRefused("add_0", 5000, 1000),

@@ -13,11 +13,11 @@ import torch
 
 import minductor
 from minductor.driver import Compiled, Compiler, Role, Stage
+from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Kernel, Program
-from minductor.ir.program.schedule import loops
 from minductor.passes.access.access import access
 from minductor.passes.bundle.bundle import bundle
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env
 from tests.e2e.block_table import ROWS, Row
 
@@ -41,7 +41,7 @@ class Facts(Compiler):
         super().__init__(observer=self.made.append, is_dry=True)
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
-        if stage.name == "tile":
+        if stage.name == "schedule":
             self.programs.append((value, env))
         return super().run_stage(stage, value, role, env)
 
@@ -56,7 +56,7 @@ class Facts(Compiler):
         """The programs with tiles and accesses as if the options asked for a form."""
         for program, env in self.programs:
             asked = replace(env, options=replace(env.options, block_access=form))
-            yield access(bundle(tile(program, asked), asked), asked)
+            yield access(bundle(schedule(program, asked), asked), asked)
 
     def reduced(self) -> int:
         """The axes that programs reduce blocks of."""

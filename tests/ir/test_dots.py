@@ -12,10 +12,10 @@ from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.choices import Choice, neighbours
 from minductor.ir.program.dots import find_dots, sides_of
+from minductor.ir.program.loops import Loop, Schedule
 from minductor.ir.program.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.schedule import Loop, Schedule
 from tests.verifying import verify
 
 N = 32
@@ -89,12 +89,12 @@ def test_a_schedule_with_products_and_choices_is_read_back() -> None:
     text = print_program(first)
     assert "dots %3" in text and "choice warps perf 4 of (2, 4)" in text
     assert parse_program(text) == first
-    verify(first, "tile")
+    verify(first, "schedule")
 
 
 def test_only_sums_of_products_are_products() -> None:
     with pytest.raises(VerifyError, match="a matrix product of a schedule is a sum of products"):
-        verify(program((4,)), "tile")
+        verify(program((4,)), "schedule")
 
 
 def test_a_default_is_an_option() -> None:

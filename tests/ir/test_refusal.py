@@ -16,7 +16,7 @@ from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from tests.passes.sketch import CPU, Sketch
 
 FACTS = Refusals(
@@ -86,7 +86,7 @@ def test_an_unknown_name_is_an_error_that_knows_better() -> None:
 
 def reported(program: Program) -> Report:
     made = program
-    for stage in (inline, fuse, order, tile, bundle, access):
+    for stage in (inline, fuse, order, schedule, bundle, access):
         made = stage(made, CPU)
     found = report(made, memory(made, CPU))
     assert Report.from_json(json.loads(json.dumps(found.to_json()))) == found

@@ -15,7 +15,7 @@ from minductor.analysis.dependencies import dependencies
 from minductor.core.dtypes import F32, I64
 from minductor.core.expressions.expr import lt, symbol
 from minductor.ir.plan import plan
-from minductor.ir.program import memory_access, nodes, schedule
+from minductor.ir.program import loops, memory_access, nodes
 from minductor.ir.program.nodes import (
     Axis,
     Body,
@@ -41,7 +41,7 @@ PLANTED = symbol("u7", "size", 0, None)
 
 
 def classes() -> Iterator[type]:
-    for module in (nodes, plan, schedule, memory_access):
+    for module in (nodes, plan, loops, memory_access):
         own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
         yield from (c for c in own if is_dataclass(c))
 

@@ -91,7 +91,7 @@ def test_undeclared_sizes_are_found() -> None:
 def test_rules_of_later_stages_wait_for_them() -> None:
     program = parse_program(SOFTMAX)
     verify(program, "order")
-    for stage, rule in (("tile", "each effect stands once in the schedule"), ("access", "each effect stands once")):
+    for stage, rule in (("schedule", "each effect stands once in the schedule"), ("access", "each effect stands once")):
         with pytest.raises(VerifyError, match=rule):
             verify(program, stage)
 

@@ -11,14 +11,14 @@ import pytest
 
 from minductor.core.dtypes import F32, I64
 from minductor.core.expressions.expr import Expr, integer
+from minductor.ir.program.loops import loops
 from minductor.ir.program.memory_access import Access
 from minductor.ir.program.nodes import Kernel, Load, Program, Ref, op_at
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.schedule import loops
 from minductor.options import Options
 from minductor.passes.access.access import access
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.codegen.cases import S0, S1, Sketch, case, integers, randn
 
@@ -27,7 +27,7 @@ CPU = Env(Options(), by_name("cpu"))
 
 def kinds(program: Program) -> dict[str, str]:
     """By storage: the kind, with the step where there is one."""
-    (kernel,) = access(tile(program, CPU), CPU).nodes
+    (kernel,) = access(schedule(program, CPU), CPU).nodes
     assert isinstance(kernel, Kernel)
     found: dict[str, str] = {}
     for each in kernel.access:
@@ -41,7 +41,7 @@ def kinds(program: Program) -> dict[str, str]:
 def gpu(sketch: Sketch, form: str = "offsets", target: str = "sm_90") -> tuple[Program, dict[str, Access]]:
     """By storage: how a tile of a GPU touches it."""
     env = Env(Options(block_access=form), by_name(target))
-    program = access(tile(sketch.program(), env), env)
+    program = access(schedule(sketch.program(), env), env)
     (kernel,) = program.nodes
     assert isinstance(kernel, Kernel)
     return program, {op_at(kernel.body, a.path).attrs.ref.storage: a for a in kernel.access}  # type: ignore[union-attr]
@@ -82,7 +82,7 @@ def test_a_symbolic_step_is_strided() -> None:
 
 def test_row_results_are_scalar_and_the_pass_is_idempotent() -> None:
     assert kinds(case("sum_inner").program) == {"a": "block 1", "out0": "scalar"}
-    once = access(tile(case("softmax").program, CPU), CPU)
+    once = access(schedule(case("softmax").program, CPU), CPU)
     assert access(once, CPU) is once
 
 

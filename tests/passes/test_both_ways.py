@@ -17,14 +17,14 @@ from minductor.analysis.both_ways import ACCUMULATOR_BYTES, BothWays, both_ways,
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_expr, integer, symbol
 from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Program, Ref
-from minductor.ir.program.schedule import loops
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
-from minductor.passes.tile.tile import tile, tile_kernel
+from minductor.passes.schedule.schedule import schedule, schedule_kernel
 from minductor.runtime.reference.reference import run_program
 from tests.passes.sketch import CPU, Sketch
-from tests.passes.test_tile import problems
+from tests.passes.test_schedule import problems
 from tests.verifying import verify
 
 S0 = symbol("s0", "size", 1)
@@ -121,13 +121,13 @@ def test_the_columns_are_carried_around_parts_of_the_rows() -> None:
     s = Sketch()
     x = s.input(512, 768)
     row = s.reduce("sum", x, 1)
-    program = tile(fuse(inline(s.done(s.op("sub", x, row), s.reduce("sum", x, 0)), CPU), CPU), CPU)
-    schedule = only_kernel(program).schedule
-    assert schedule is not None
-    outer = next(iter(loops(schedule.steps)))
+    program = schedule(fuse(inline(s.done(s.op("sub", x, row), s.reduce("sum", x, 0)), CPU), CPU), CPU)
+    made = only_kernel(program).schedule
+    assert made is not None
+    outer = next(iter(loops(made.steps)))
     (column,) = outer.carries
     assert (outer.kind, outer.is_blocked) == ("parallel", True)
-    rows = [loop for loop in loops(schedule.steps) if loop.kind == "vector" and column in loop.body]
+    rows = [loop for loop in loops(made.steps) if loop.kind == "vector" and column in loop.body]
     assert [(loop.axis == outer.axis, len(loop.carries)) for loop in rows] == [(False, 1)]
 
 
@@ -159,7 +159,7 @@ def test_random_rows_and_columns_keep_their_values(program: Program) -> None:
     wanted = run_program(program, [t.clone() for t in inputs])
     for a, b in zip(run_program(fused, inputs), wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
-    for kernel in tile(fused, CPU).nodes:
+    for kernel in schedule(fused, CPU).nodes:
         assert isinstance(kernel, Kernel)
         assert problems(kernel) == []
 
@@ -181,6 +181,6 @@ def test_the_columns_have_the_accumulators_wherever_most_bytes_lie() -> None:
             *((f"c{n}", (S0,), (integer(1),)) for n in range(3)),
         )
     }
-    schedule = tile_kernel(kernel, buffers, CPU, []).schedule
-    assert schedule is not None
-    assert {loop.axis for loop in loops(schedule.steps) if loop.kind == "vector"} == {"i0"}
+    made = schedule_kernel(kernel, buffers, CPU, []).schedule
+    assert made is not None
+    assert {loop.axis for loop in loops(made.steps) if loop.kind == "vector"} == {"i0"}

@@ -21,7 +21,7 @@ from minductor.ir.program.printer import print_program
 from minductor.ir.program.signature import canonical, signature
 from minductor.options import Options
 from minductor.passes.bundle.bundle import bundle
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
@@ -36,7 +36,7 @@ def kernels(program: Program) -> list[Kernel]:
 
 def bundled(program: Program) -> Program:
     """The program after the pass: checked, evaluated, printed and read back."""
-    tiled = tile(program, CPU)
+    tiled = schedule(program, CPU)
     made = bundle(tiled, CPU)
     verify(made, "bundle")
     assert_same(program, made)
@@ -55,7 +55,7 @@ def test_the_same_operators_on_other_tensors_are_one_kernel() -> None:
 
 
 def test_the_parts_are_the_kernels_that_were_joined() -> None:
-    program = tile(several((4, 8), (3,), (4, 8)), CPU)
+    program = schedule(several((4, 8), (3,), (4, 8)), CPU)
     buffers = program.buffer_table()
 
     def text(kernel: Kernel) -> str:
@@ -92,13 +92,13 @@ def test_who_needs_another_by_a_third_stays_apart() -> None:
 def test_large_storages_of_our_own_are_not_kept_alive_together() -> None:
     s = Sketch()
     large = [s.op("exp", s.input(600, 600)) for _ in range(2)]
-    made = tile(s.done(*[s.reduce("sum", x, 0) for x in large]), CPU)
+    made = schedule(s.done(*[s.reduce("sum", x, 0) for x in large]), CPU)
     assert len(kernels(bundle(made, CPU))) == 4
 
 
 def test_a_program_without_such_kernels_stays_the_same_object() -> None:
     s = Sketch()
-    program = tile(s.done(s.op("exp", s.op("neg", s.input(4, 4)))), CPU)
+    program = schedule(s.done(s.op("exp", s.op("neg", s.input(4, 4)))), CPU)
     assert bundle(program, CPU) is program
 
 
@@ -137,13 +137,13 @@ def test_a_part_keeps_an_axis_that_it_only_reduces_over() -> None:
 def test_a_float_of_the_call_reaches_the_parts() -> None:
     s, factor = Sketch(), symbol("f0", "real")
     made = [s.pointwise(lambda b, x: b.op("mul", x, b.cast(b.index(factor), F32)), s.input(n)) for n in (3, 4)]
-    (kernel,) = kernels(bundle(tile(s.done(*made), CPU), CPU))
+    (kernel,) = kernels(bundle(schedule(s.done(*made), CPU), CPU))
     text = kernel_text(kernel, "scale", dict.fromkeys(signature(kernel).storages, F32))
     assert text.count("double f0") == 3 and "int64_t f0" not in text
 
 
 def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
-    program = tile(several((40, 80), (5000,), (3, 3)), GPU)
+    program = schedule(several((40, 80), (5000,), (3, 3)), GPU)
     made = kernels(bundle(program, GPU))
     assert sorted(len(bundled_kernels(kernel)) for kernel in made) == [
         1,

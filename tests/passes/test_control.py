@@ -19,7 +19,7 @@ from minductor.passes.inline.inline import inline
 from minductor.passes.loop_order.loop_order import loop_order
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 from tests.verifying import verify
@@ -108,7 +108,7 @@ def test_bundles_keep_the_order() -> None:
     program = s.done(*(s.op("exp", s.input(n, 3)) for n in (4, 5, 6)))
 
     def launches(given: Program) -> int:
-        return len(bundle(tile(given, CPU), CPU).nodes)
+        return len(bundle(schedule(given, CPU), CPU).nodes)
 
     assert launches(program) == 1
     assert launches(ordered(program, (0, 1))) == 2
@@ -142,7 +142,7 @@ def test_no_pass_breaks_an_order(program: Program, data: st.DataObject) -> None:
     pairs = [(a, b) for a, b in dict.fromkeys(drawn) if a < b]
     names = [node.origins[0].node for node in program.nodes]
     made = waiting = ordered(program, *pairs)
-    for stage in (inline, fuse, loop_order, order, tile, bundle):
+    for stage in (inline, fuse, loop_order, order, schedule, bundle):
         made = stage(made, CPU)
         verify(made, stage.__name__)
     assert_same(waiting, made)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from minductor.core.expressions.expr import Expr, evaluate, integer, linear, maximum, minimum, symbol
 from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.nodes import Axis
-from minductor.passes.tile.cut import MOST, points
+from minductor.passes.schedule.cut import MOST, points
 
 AXIS, OTHER = symbol("i", "axis"), symbol("j", "axis", 0, 3)
 SIZE = symbol("s", "size", 1)

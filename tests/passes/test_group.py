@@ -14,12 +14,12 @@ import torch
 from minductor.core.dtypes import F32, I64
 from minductor.core.expressions.expr import integer
 from minductor.ir.program.build import combine
+from minductor.ir.program.loops import Loop, Schedule, loops, parse_schedule
 from minductor.ir.program.nodes import Body, Kernel, Program
-from minductor.ir.program.schedule import Loop, Schedule, loops, parse_schedule
 from minductor.options import Options
-from minductor.passes.tile.group import group
-from minductor.passes.tile.tile import tile
-from minductor.passes.tile.unblock import unblock
+from minductor.passes.schedule.group import group
+from minductor.passes.schedule.schedule import schedule
+from minductor.passes.schedule.unblock import unblock
 from minductor.target import Env, by_name
 from tests.codegen.cases import Sketch, case, integers, randn
 
@@ -28,7 +28,7 @@ PLAIN = parse_schedule("serial i0 carry %1 {\n  vector i1 {\n    %0 %1\n  }\n}\n
 
 
 def tiled(program: Program) -> Kernel:
-    (kernel,) = tile(program, CPU).nodes
+    (kernel,) = schedule(program, CPU).nodes
     assert isinstance(kernel, Kernel) and kernel.schedule is not None
     return kernel
 

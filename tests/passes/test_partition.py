@@ -44,7 +44,7 @@ from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.memory.memory import memory
 from minductor.passes.partition.partition import partition
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name
 from minductor.tracing.trace import Trace, partition_lines
@@ -92,7 +92,7 @@ def reasons(program: Program) -> list[str]:
 
 
 def planned(program: Program) -> Plan:
-    plan = memory(access(tile(program, CPU), CPU), GPU)
+    plan = memory(access(schedule(program, CPU), CPU), GPU)
     verify_plan(plan)
     return plan
 
@@ -148,7 +148,7 @@ def test_a_cpu_has_no_partitions_and_an_unchanged_plan() -> None:
     program = s.done(s.op("exp", s.input(8, 8)))
     assert shape(program, CPU) == []
     assert partition(program, CPU) is program
-    tiled = access(tile(program, CPU), CPU)
+    tiled = access(schedule(program, CPU), CPU)
     plan = memory(tiled, CPU)
     assert scopes(plan) == []
     facts = report(tiled, plan)
@@ -338,7 +338,7 @@ def test_kernels_of_two_devices_stay_apart() -> None:
     assert (
         len(inline(replace(program, buffers=tuple(replace(b, device="cpu") for b in program.buffers)), CPU).nodes) == 1
     )
-    made = bundle(tile(fuse(inline(program, CPU), CPU), CPU), CPU)
+    made = bundle(schedule(fuse(inline(program, CPU), CPU), CPU), CPU)
     assert len(made.nodes) == 2
     assert any("different devices" in str(note) for note in made.notes)
 
@@ -356,7 +356,7 @@ def test_memory_of_one_device_is_not_reused_on_another() -> None:
 
 def test_the_report_and_the_log_say_what_why_and_where() -> None:
     program = there_and_back()
-    facts = report(access(tile(program, CPU), CPU), planned(program))
+    facts = report(access(schedule(program, CPU), CPU), planned(program))
     assert [row[2] for row in facts.partitions] == [True, False, True]
     node = SimpleNamespace(
         name="x1", op="call_function", meta={"stack_trace": '  File "model.py", line 7, in forward\n    y = x.cpu()'}

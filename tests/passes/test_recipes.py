@@ -6,13 +6,13 @@ from dataclasses import fields
 
 import pytest
 
+from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Kernel, NodeNote, Program
-from minductor.ir.program.schedule import loops
 from minductor.options import OPTION_RULES, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
-from minductor.passes.tile.recipes import RECIPES
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.recipes import RECIPES
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, Machine, by_name
 from tests.passes.sketch import Sketch
 
@@ -32,10 +32,10 @@ def sum_of_few(length: int) -> Program:
 def tiled(program: Program, variant: str = "", target: str = "sm_90") -> tuple[Kernel, tuple[str, ...]]:
     """The program's only kernel after the stage, and the notes of the stage."""
     env = Env(Options(variant=variant), by_name(target))
-    made = tile(fuse(inline(program, env), env), env)
+    made = schedule(fuse(inline(program, env), env), env)
     (kernel,) = made.nodes
     assert isinstance(kernel, Kernel)
-    return kernel, tuple(str(n) for n in made.notes if isinstance(n, NodeNote) and n.stage == "tile")
+    return kernel, tuple(str(n) for n in made.notes if isinstance(n, NodeNote) and n.stage == "schedule")
 
 
 def heads(kernel: Kernel) -> list[str]:
@@ -105,7 +105,7 @@ def test_few_decisions_hang_on_one_number_of_the_machine(name: str) -> None:
     for program in (softmax(8192, 8192), softmax(65536, 1000), sum_of_few(4)):
         env, other = Env(Options(), target), Env(Options(), changed)
         fused = fuse(inline(program, env), env)
-        prices = [_prices(tile(fused, each)) for each in (env, other)]
+        prices = [_prices(schedule(fused, each)) for each in (env, other)]
         taken = next(iter(prices[1]))
         assert prices[0][taken] <= 1.05 * min(prices[0].values()), (name, prices)
 

@@ -25,7 +25,7 @@ from minductor.passes.inline.inline import inline
 from minductor.passes.memory import reuse
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.launch import launch
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env
@@ -70,7 +70,7 @@ def donating(program: Program, donated: set[int]) -> Program:
 @settings(max_examples=40, deadline=None)
 @given(programs(), st.booleans(), st.sets(st.integers(0, 2)))
 def test_the_bits_are_the_same_and_the_peak_is_what_is_needed(program: Program, fused: bool, donated: set[int]) -> None:
-    for stage in (inline, fuse, order, tile) if fused else ():
+    for stage in (inline, fuse, order, schedule) if fused else ():
         program = stage(program, CPU)
     wanted = run_program(program, arguments(program))
     program = donating(program, donated)

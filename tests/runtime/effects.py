@@ -24,7 +24,7 @@ from minductor.ir.program.nodes import Buffer, Program, Ref
 from minductor.options import Options
 from minductor.passes.access.access import access
 from minductor.passes.memory.memory import memory
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.gpu import BINARIES, Binary, Kernels, cubin_name
 from minductor.runtime.reference.reference import run_program
 from minductor.runtime.tune.tune import Tuner
@@ -125,7 +125,7 @@ class Pretended:
 
 def pretended(program: Program) -> Pretended:
     """The table of launches is that of the kernel's text in Triton, which has not all of these effects."""
-    plan = memory(access(tile(program, ENV), ENV), ENV)
+    plan = memory(access(schedule(program, ENV), ENV), ENV)
     (launch,) = (line for line in plan.lines if isinstance(line, LaunchLine))
     (about,) = (line for line in plan.lines if isinstance(line, KernelLine))
     kernel, dtypes = plan.kernels[0][1], {name: dtype_of(dtype) for name, dtype in about.signature}

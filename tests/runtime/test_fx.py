@@ -20,7 +20,7 @@ from minductor.core.errors import BadOptionValue, TargetElsewhere, WrongInput
 from minductor.ir.program.parser import parse_program
 from minductor.options import Options
 from minductor.passes.memory.memory import memory
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.fx import Native, check, check_range, graph_module, launch
 from minductor.runtime.launch.fx_triton import Kernel, Triton
 from minductor.target import Env, by_name
@@ -173,7 +173,7 @@ GPU = Env(Options(), by_name("sm_90"))
 
 
 def test_kernels_of_triton_are_launched_as_a_users_own() -> None:
-    plan = memory(tile(parse_program(CHAIN.replace(" cpu", " cuda:0")), GPU), GPU)
+    plan = memory(schedule(parse_program(CHAIN.replace(" cpu", " cuda:0")), GPU), GPU)
     module_unit, launches = triton(plan, GPU)
     kernels = Triton(module_unit.text, launches.text, None, "sm_90")
     module = graph_module(wrapper_fx(plan, GPU), kernels, {"c0": torch.randn(8)})

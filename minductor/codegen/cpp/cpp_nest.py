@@ -19,8 +19,8 @@ from minductor.codegen.cpp.cpp_text import index_text, literal
 from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type
 from minductor.core.dtypes import BF16, F32
 from minductor.core.expressions.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
+from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
-from minductor.ir.program.schedule import Loop, Step, loops, positions
 
 
 class NestPrinter:

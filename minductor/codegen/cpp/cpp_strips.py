@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.core.dtypes import F16, DType
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols, linear, substitute, symbol
+from minductor.ir.program.loops import Loop
 from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Store
-from minductor.ir.program.schedule import Loop
 from minductor.ir.program.signature import all_ops
 
 STRIP = 64  # elements of a strip, unless a reduction's lanes decide

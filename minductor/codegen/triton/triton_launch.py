@@ -15,8 +15,8 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Const, Expr, FloorDiv, Max, Min, Mod, Product, Sum, Symbol, as_int, floordiv
 from minductor.ir.artefact.launch_metadata import LaunchMetadata, Postfix
 from minductor.ir.program.choices import Choice, defaults, neighbours
+from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Kernel
-from minductor.ir.program.schedule import Loop, Step, loops, positions
 from minductor.ir.program.signature import pointer_names, signature
 from minductor.target import Env
 

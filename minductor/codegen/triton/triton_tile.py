@@ -33,6 +33,7 @@ from minductor.core.errors import Unwritable
 from minductor.core.expressions.bounds import at_least, divides, fits_int32
 from minductor.core.expressions.expr import Expr, Symbol, expand, free_symbols
 from minductor.ir.program.build import is_standard_combine, parameter_count
+from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import (
     Assert,
     Atomic,
@@ -52,7 +53,6 @@ from minductor.ir.program.nodes import (
     Scan,
     Store,
 )
-from minductor.ir.program.schedule import Loop, Step, loops, positions
 from minductor.ir.program.signature import all_ops, pointer_names, signature
 
 ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"}

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.build import Builder
+from minductor.ir.program.loops import Schedule, Step, moved, positions
 from minductor.ir.program.nodes import Body, Kernel, Op, Reduce, axis_over
-from minductor.ir.program.schedule import Schedule, Step, moved, positions
 
 
 def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:

@@ -5,7 +5,7 @@ Takes nothing. Gives frozen dataclasses and functions that read them. Refuses no
 A `Program` is a list of nodes. A node is a generated kernel (`Kernel`), a call of an existing operator (`Extern`), the
 definition of a number (`SymbolDef`), or a condition on numbers (`Require`). A kernel has axes and a body. The body is a
 flat list of operations: the kernel computes each of them at every point of the operation's own axes. There are no loops
-in a body; `tile` adds a `Schedule`, which is the loop nest.
+in a body; stage `schedule` adds a `Schedule`, which is the loop nest.
 
 Memory is a set of storages. A `Ref` names one version of a storage: a mutation, that is a write to a storage, makes the
 next version. So a load of `buf0@1` always means the same values, and the order of reads and writes follows from the
@@ -64,8 +64,8 @@ from typing import Literal, TypeAlias
 from minductor.core.dtypes import DType, complex_parts
 from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, index_below, integer
 from minductor.ir.program.choices import Choice
+from minductor.ir.program.loops import Schedule
 from minductor.ir.program.memory_access import Access
-from minductor.ir.program.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -367,7 +367,7 @@ def axis_over(name: str, extent: Expr) -> Axis:
 class Kernel:
     """One generated function: a body over axes.
 
-    `schedule` is the loop nest; `tile` adds it. `access` says how the kernel touches memory; stage `access` adds it.
+    `schedule` is the loop nest; `access` says how the kernel touches memory. The stages of these names add them.
     `after` are versions that must exist before the kernel runs although it does not read them: an order of execution.
     `choices` are decisions about the kernel that the tuner may change. `variants` are other ways to compute what this
     kernel writes; one of the `choices` then selects the kernel itself or one of its variants.

@@ -17,8 +17,8 @@ from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel, 
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import combine
 from minductor.ir.program.choices import Choice, Option
+from minductor.ir.program.loops import Schedule, read_positions, read_schedule
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
-from minductor.ir.program.schedule import Schedule, read_positions, read_schedule
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import is_standard_combine
+from minductor.ir.program.loops import Schedule, print_positions
 from minductor.ir.program.memory_access import BlockAccess
-from minductor.ir.program.schedule import Schedule, print_positions
 
 
 def print_program(program: ir.Program) -> str:

@@ -16,9 +16,9 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, evaluate, free_symbols, integer
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.dots import find_dots
+from minductor.ir.program.loops import loops, positions
 from minductor.ir.program.memory_access import BlockAccess
 from minductor.ir.program.ops import POINTWISE, result_dtype
-from minductor.ir.program.schedule import loops, positions
 from minductor.ir.program.size_sources import size_source
 from minductor.ir.program.variants import kernels_with_variants, select_variants, variant_choice
 
@@ -429,11 +429,11 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "calls and outputs see a complex storage as complex": ("lower", _views_of_their_kind),
     "loads and stores convert between the dtypes of storage and computation": ("lower", _stores_convert),
     "a kernel stays small enough to compile": ("fuse", _limits),
-    "each effect stands once in the schedule": ("tile", _scheduled),
-    "the masks that a loop leaves out are known before it begins": ("tile", _masks_known_before),
-    "the cuts of a loop are in ascending order": ("tile", _cut_in_order),
-    "a matrix product of a schedule is a sum of products": ("tile", _dots_are_products),
-    "a variant writes what its kernel writes, and reads only what its kernel reads": ("tile", _variants_agree),
+    "each effect stands once in the schedule": ("schedule", _scheduled),
+    "the masks that a loop leaves out are known before it begins": ("schedule", _masks_known_before),
+    "the cuts of a loop are in ascending order": ("schedule", _cut_in_order),
+    "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),
+    "a variant writes what its kernel writes, and reads only what its kernel reads": ("schedule", _variants_agree),
     "the parts of a bundled kernel are independent": ("bundle", _parts_apart),
     "each load and store has an access": ("access", _accessed),
     "a block of memory holds the elements of its index": ("access", _blocks_are_indices),

@@ -14,8 +14,8 @@ from minductor.core.expressions.expr import as_int
 from minductor.ir.plan.plan import DispatchLine, ExternLine, KernelLine, LaunchLine, Line, Plan, kernel_launches
 from minductor.ir.plan.storage_lives import plan_peak_bytes
 from minductor.ir.program.choices import Choice
+from minductor.ir.program.loops import tiled_axes
 from minductor.ir.program.nodes import Extern, FusionRefusal, Kernel, MergedKernel, Program, reads, writes
-from minductor.ir.program.schedule import tiled_axes
 from minductor.ir.report.counted_cost import Cost, kernel_cost
 from minductor.ir.report.refusals import FinalNode, Refusals
 

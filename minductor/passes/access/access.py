@@ -16,6 +16,7 @@ from minductor.analysis.blocks import MaskContext, block_of, memory_ops
 from minductor.analysis.strides import step_of
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, free_symbols
+from minductor.ir.program.loops import Schedule, loops, positions
 from minductor.ir.program.memory_access import ZERO, Access, BlockAccess, BlockForm
 from minductor.ir.program.nodes import (
     CALL_SYMBOL_KINDS,
@@ -29,7 +30,6 @@ from minductor.ir.program.nodes import (
     Store,
     Variant,
 )
-from minductor.ir.program.schedule import Schedule, loops, positions
 from minductor.passes.access.block_forms import TileShape, why_not_descriptor, why_not_pointer
 from minductor.target import Env
 

@@ -19,6 +19,7 @@ from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.build import Builder
+from minductor.ir.program.loops import Schedule, loops, moved
 from minductor.ir.program.nodes import (
     Assert,
     Atomic,
@@ -34,7 +35,6 @@ from minductor.ir.program.nodes import (
     views_of,
     writes,
 )
-from minductor.ir.program.schedule import Schedule, loops, moved
 from minductor.ir.program.signature import all_ops, signature
 from minductor.target import Env
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, integer, mul
 from minductor.ir.plan.storage import is_foreign, span_elements, storage_bytes, typical_size
+from minductor.ir.program.loops import positions
 from minductor.ir.program.nodes import (
     Atomic,
     Buffer,
@@ -36,7 +37,6 @@ from minductor.ir.program.nodes import (
     views_of,
     writes,
 )
-from minductor.ir.program.schedule import positions
 from minductor.ir.program.signature import all_ops
 from minductor.options import Options
 

@@ -1,7 +1,7 @@
 """The kernels of a graph in C99: the loops that minductor chose, one statement for each operation.
 
 Takes a Plan; gives one unit. A kernel is a list of operations, in which an argument is the position of an earlier one,
-and a schedule: a tree of loops with positions at its leaves (`minductor/ir/program/nodes.py` and `schedule.py` tell the
+and a schedule: a tree of loops with positions at its leaves (`minductor/ir/program/nodes.py` and `loops.py` tell the
 grammar). The toy has one thread and no vectors, so every kind of loop is a `for`.
 """
 
@@ -18,6 +18,7 @@ from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.build import parameter_count
 from minductor.ir.program.bundled import bundled_kernels
+from minductor.ir.program.loops import Loop, Step, positions
 from minductor.ir.program.nodes import (
     Body,
     Constant,
@@ -32,7 +33,6 @@ from minductor.ir.program.nodes import (
     Round,
     Store,
 )
-from minductor.ir.program.schedule import Loop, Step, positions
 from minductor.ir.program.signature import signature
 from minductor_toy.spelling import ELEMENTS, PRELUDE, TYPES, narrowed, spelled, widened
 

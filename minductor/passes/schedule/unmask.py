@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.nodes import Body, Masked
-from minductor.ir.program.schedule import Loop, Schedule, Step
 
 LONG = 64  # operations of a loop; the text of a longer one is not printed twice
 

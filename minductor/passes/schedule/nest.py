@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from minductor.ir.program.loops import Loop, LoopKind, Schedule, Step
 from minductor.ir.program.nodes import Body, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
 from minductor.ir.program.ops import op_cost
-from minductor.ir.program.schedule import Loop, LoopKind, Schedule, Step
 
 CHEAP = 4  # operations; a value of no more is recomputed rather than kept, if at most one of them is a load
 SMALL_ROWS = 16 * 1024  # bytes of all rows of cheap values, which stay in the first-level cache

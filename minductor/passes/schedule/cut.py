@@ -34,8 +34,8 @@ from minductor.core.expressions.expr import (
     linear,
 )
 from minductor.core.expressions.rewrite import simplify_between
+from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Kernel, Load, Masked, Op, Store
-from minductor.ir.program.schedule import Loop, Schedule, Step
 
 MOST = 4  # cuts of a loop
 LONG = 64  # operations of a loop; the text of a longer one is not repeated for each piece

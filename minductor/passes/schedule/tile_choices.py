@@ -15,9 +15,9 @@ from math import prod
 from minductor.core.expressions.bounds import at_least, divides
 from minductor.core.expressions.expr import Expr
 from minductor.ir.program.choices import Affects, Choice
+from minductor.ir.program.loops import Loop, loops
 from minductor.ir.program.nodes import Kernel, Reduce, Scan
-from minductor.ir.program.schedule import Loop, loops
-from minductor.passes.tile.tiles import NO_LIMITS, Limits
+from minductor.passes.schedule.tiles import NO_LIMITS, Limits
 from minductor.target import Target
 
 # warps by the elements of a block of a matrix product, at least; matrix units since sm_90 serve four warps together

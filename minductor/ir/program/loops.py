@@ -1,4 +1,4 @@
-"""The loop nest of a kernel, as data. `tile` chooses it; codegen prints it and decides nothing.
+"""The loop nest of a kernel, as data. Stage `schedule` chooses it; codegen prints it and decides nothing.
 
 Takes loops, and positions of ops in the kernel's body; or the text of a schedule. Gives a tree of loops with positions
 at its leaves, or the text. A position may stand in several loops: the op is then computed again in each of them.

@@ -26,6 +26,7 @@ from minductor.analysis.blocks import block_limits
 from minductor.analysis.touch import Touches
 from minductor.cost.seconds import seconds
 from minductor.ir.program.dots import Dots, find_dots
+from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.nodes import (
     Buffer,
     Kernel,
@@ -39,12 +40,11 @@ from minductor.ir.program.nodes import (
     body_reads,
     body_writes,
 )
-from minductor.ir.program.schedule import Loop, Schedule, Step
-from minductor.passes.tile.online import online
-from minductor.passes.tile.recipes import CLASSIC, Recipe, Rows, fastest, price_list, recipes_for
-from minductor.passes.tile.tile_choices import launch_choices
-from minductor.passes.tile.tile_dot import dot_tiles
-from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
+from minductor.passes.schedule.online import online
+from minductor.passes.schedule.recipes import CLASSIC, Recipe, Rows, fastest, price_list, recipes_for
+from minductor.passes.schedule.tile_choices import launch_choices
+from minductor.passes.schedule.tile_dot import dot_tiles
+from minductor.passes.schedule.tiles import NO_LIMITS, Limits, Tiles, power_of_two
 from minductor.target import Env, Target
 
 OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
@@ -59,14 +59,16 @@ def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[N
     forced = env.options.variant
     if forced:
         if all(recipe.name != forced for recipe in legal):
-            notes.append(NodeNote("tile", kernel.name, f"the recipe {forced} is not legal here, so classic is taken"))
+            notes.append(
+                NodeNote("schedule", kernel.name, f"the recipe {forced} is not legal here, so classic is taken")
+            )
         legal = tuple(recipe for recipe in legal if recipe.name == forced) or (CLASSIC,)
     made = {recipe.name: _scheduled(kernel, touches, dots, env, recipe) for recipe in legal}
     if len(made) == 1:
         return made.popitem()[1]
     prices = {name: seconds(each, buffers, env.target).seconds for name, each in made.items()}
     taken = fastest(prices)
-    notes.append(NodeNote("tile", kernel.name, price_list(prices, taken)))
+    notes.append(NodeNote("schedule", kernel.name, price_list(prices, taken)))
     return made[taken]
 
 

@@ -1,8 +1,9 @@
-"""The stage `tile`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library.
+"""The stage `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library.
 
-Takes a program of kernels that have axes but no loops; gives it with a Schedule (`ir/program/schedule.py`) on each
+Takes a program of kernels that have axes but no loops; gives it with a Schedule (`ir/program/loops.py`) on each
 kernel. Codegen prints this schedule and decides nothing. Files in reading order, for a CPU:
-- `tile.py`: the stage. It chooses the loops of a kernel, outermost first: parallel, serial or vector, and their blocks;
+- `schedule.py`: the stage. It chooses the loops of a kernel, outermost first: parallel, serial or vector, and their
+  blocks;
 - `ordered_axes.py`: the axes of a scatter that must run in order;
 - `narrow.py`: splits a reduction over a short contiguous axis in two;
 - `nest.py`: places the ops in these loops; decides what is computed again and what is kept in arrays;

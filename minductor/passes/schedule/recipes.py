@@ -18,7 +18,7 @@ from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
 from minductor.analysis.touch import Touches
-from minductor.passes.tile.tiles import power_of_two
+from minductor.passes.schedule.tiles import power_of_two
 from minductor.target import Target
 
 # How the reduced axes are tiled.

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer, symbol
 from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.loops import Loop, Schedule, Step, loops, positions
 from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
-from minductor.ir.program.schedule import Loop, Schedule, Step, loops, positions
 from minductor.options import Options
 from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.tile.nest import runs_over
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.nest import runs_over
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, Sketch, case, randn
 from tests.verifying import verify
@@ -29,7 +29,7 @@ CPU = Env(Options(), by_name("cpu"))
 
 
 def tiled(program: Program) -> Kernel:
-    (kernel,) = tile(program, CPU).nodes
+    (kernel,) = schedule(program, CPU).nodes
     assert isinstance(kernel, Kernel)
     return kernel
 
@@ -158,14 +158,14 @@ def kernels(draw: st.DrawFn) -> Program:
 @settings(max_examples=150, deadline=None)
 def test_random_kernels_have_sound_nests(program: Program) -> None:
     assert problems(tiled(program)) == []
-    verify(tile(program, CPU), "tile")
+    verify(schedule(program, CPU), "schedule")
 
 
 @given(kernels())
 @settings(max_examples=60, deadline=None)
 def test_tiling_twice_changes_nothing(program: Program) -> None:
-    once = tile(program, CPU)
-    assert tile(once, CPU) is once
+    once = schedule(program, CPU)
+    assert schedule(once, CPU) is once
 
 
 # --- what is chosen
@@ -262,8 +262,8 @@ def test_what_is_the_same_for_all_of_a_few_neighbours_is_reduced_in_one_step() -
         Buffer("x", F32, (integer(12),), (integer(1),), "input"),
         Buffer("out", F32, (integer(2),), (integer(1),)),
     )
-    made = tile(Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), ()),), ()), CPU)
-    verify(made, "tile")
+    made = schedule(Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), ()),), ()), CPU)
+    verify(made, "schedule")
 
 
 def test_small_kernels_and_those_whose_writes_may_meet_are_serial() -> None:

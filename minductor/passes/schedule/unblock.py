@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minductor.ir.program.schedule import Loop, Schedule, Step
+from minductor.ir.program.loops import Loop, Schedule, Step
 
 
 def unblock(schedule: Schedule) -> Schedule:

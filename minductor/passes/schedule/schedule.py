@@ -22,14 +22,14 @@ from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, Load, NodeNote, Op, Program
 from minductor.ir.program.ops import op_cost
 from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.tile.cut import cut
-from minductor.passes.tile.group import ROWS, group
-from minductor.passes.tile.narrow import in_two_steps, narrow
-from minductor.passes.tile.nest import Level, nest
-from minductor.passes.tile.ordered_axes import ordered_axes
-from minductor.passes.tile.stage import stage
-from minductor.passes.tile.unblock import unblock
-from minductor.passes.tile.unmask import unmask
+from minductor.passes.schedule.cut import cut
+from minductor.passes.schedule.group import ROWS, group
+from minductor.passes.schedule.narrow import in_two_steps, narrow
+from minductor.passes.schedule.nest import Level, nest
+from minductor.passes.schedule.ordered_axes import ordered_axes
+from minductor.passes.schedule.stage import stage
+from minductor.passes.schedule.unblock import unblock
+from minductor.passes.schedule.unmask import unmask
 from minductor.target import Env
 
 FEW = 16  # parallel steps; fewer leave threads idle
@@ -55,26 +55,26 @@ CROSSING_BLOCK = 128  # elements along which a transposed load is contiguous: se
 CROSSED_BLOCK = 16  # elements along the vector axis of a transposed load: one cache line of the result
 
 
-def tile(program: Program, env: Env) -> Program:
+def schedule(program: Program, env: Env) -> Program:
     """The program with a schedule on each kernel; a kernel that has a schedule already keeps it."""
     table, notes = program.real_table(), list[NodeNote]()
     nodes = tuple(
-        tile_kernel(node, table, env, notes) if isinstance(node, Kernel) and node.schedule is None else node
+        schedule_kernel(node, table, env, notes) if isinstance(node, Kernel) and node.schedule is None else node
         for node in program.nodes
     )
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
+def schedule_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
     """One kernel with merged axes and its schedule. `notes` takes what each recipe would cost."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
-        from minductor.passes.tile.tile_gpu import tile_gpu  # a first call for a CPU does not wait for it
+        from minductor.passes.schedule.tile_gpu import tile_gpu  # a first call for a CPU does not wait for it
 
         made = tile_gpu(kernel, buffers, env, notes)
         return with_library(made, kernel, buffers, env, notes) if env.options.autotune else made
     if env.options.variant not in ("", "classic"):
-        notes.append(NodeNote("tile", kernel.name, f"the recipe {env.options.variant} is not legal on a CPU"))
+        notes.append(NodeNote("schedule", kernel.name, f"the recipe {env.options.variant} is not legal on a CPU"))
     chooser = _Chooser(kernel, buffers)
     if chooser.narrow is not None:
         kernel = in_two_steps(kernel, chooser.narrow[0])
@@ -89,14 +89,16 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: lis
 
 def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
     """The kernel `made`; if it computes matrix products, with the library's way as a variant to choose from."""
-    from minductor.passes.tile.by_library import by_library
+    from minductor.passes.schedule.by_library import by_library
 
     dots = find_dots(kernel) if env.options.matmul == "auto" else None
     variant = None if dots is None else by_library(kernel, dots, buffers)
     if variant is None:
         return made
     table = buffers | {buffer.name: buffer for buffer in variant.buffers}
-    nodes = tuple(tile_kernel(node, table, env, notes) if isinstance(node, Kernel) else node for node in variant.nodes)
+    nodes = tuple(
+        schedule_kernel(node, table, env, notes) if isinstance(node, Kernel) else node for node in variant.nodes
+    )
     choice = Choice("matmul", "bits", ("extern", "native"), "extern")
     return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from minductor.analysis.touch import ASSUMED, Touches
 from minductor.ir.program.dots import Dots
 from minductor.ir.program.nodes import Body, Kernel, Round
-from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
+from minductor.passes.schedule.tiles import NO_LIMITS, Limits, Tiles, power_of_two
 from minductor.target import Target
 
 SIDES = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32))  # rows and columns of a tile, the largest first

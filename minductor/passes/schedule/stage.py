@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from minductor.ir.program.schedule import Loop, Schedule, Step, positions
+from minductor.ir.program.loops import Loop, Schedule, Step, positions
 
 
 def stage(schedule: Schedule, crossing: str, vector: str, loads: frozenset[int]) -> Schedule:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from minductor.ir.program.loops import loops, positions
 from minductor.ir.program.nodes import Kernel, Reduce, Store
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.schedule import loops, positions
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
-from minductor.passes.tile.tile import tile
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.passes.sketch import Sketch, transpose
 
@@ -19,7 +19,7 @@ ENV = Env(Options(), by_name("sm_90"))
 
 
 def tiled(sketch: Sketch, *outputs: object) -> Kernel:
-    program = tile(fuse(inline(sketch.done(*outputs), ENV), ENV), ENV)  # pyright: ignore[reportArgumentType]
+    program = schedule(fuse(inline(sketch.done(*outputs), ENV), ENV), ENV)  # pyright: ignore[reportArgumentType]
     assert parse_program(print_program(program)) == program
     (kernel,) = program.nodes
     assert isinstance(kernel, Kernel)
