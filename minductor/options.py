@@ -37,6 +37,14 @@ MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
 # Old names of options: the error for each names the new one.
 RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "reuse": "reuse_storage"})
 
+# Names of recipes in `minductor/passes/schedule/`: for GPUs, then for CPUs.
+RECIPES = (
+    *("persistent", "online", "looped", "unrolled", "product"),
+    *("persistent4", "persistent8", "persistent16", "persistent32"),
+    *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter"),
+    *("rows", "rows_in_parts", "rows_and_columns", "two_steps", "two_steps_in_parts", "columns", "columns_in_parts"),
+)
+
 ENVIRONMENT: Mapping[str, str] = MappingProxyType({"MINDUCTOR_CACHE_DIR": "cache_dir", "MINDUCTOR_TRACE": "trace"})
 
 
@@ -129,7 +137,7 @@ class Options:
     variant: str = _option(
         "",
         "the recipe by which kernels are scheduled, where it is legal; empty: the one that is estimated to be fastest",
-        allowed=("", "classic", "held4", "held8", "held16", "held32", "walked", "unrolled"),
+        allowed=("", *RECIPES),
     )
     autotune: bool = _option(False, "measure every tunable choice on this machine and keep the fastest")
     deterministic: bool = _option(

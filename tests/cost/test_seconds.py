@@ -19,27 +19,27 @@ def price(rows: int, length: int, recipe: str) -> Cost:
 
 def test_bytes_take_the_time_of_a_copy() -> None:
     moved = 2 * 4 * 65536 * 2048  # bytes: 32-bit values are read and written
-    assert price(65536, 2048, "held8").memory == moved / TARGET.machine.bandwidth
+    assert price(65536, 2048, "persistent8").memory == moved / TARGET.machine.bandwidth
 
 
 def test_a_row_that_left_the_cache_is_read_again() -> None:
-    near, far = price(65536, 2048, "walked"), price(1024, 131072, "walked")
+    near, far = price(65536, 2048, "looped"), price(1024, 131072, "looped")
     assert far.memory > 1.8 * near.memory
 
 
 def test_programs_with_too_many_warps_wait_for_each_other() -> None:
-    few, many = price(65536, 2048, "held4"), price(65536, 2048, "held32")
+    few, many = price(65536, 2048, "persistent4"), price(65536, 2048, "persistent32")
     assert many.bound == "waiting"
     assert many.waiting > 5 * few.waiting
 
 
 def test_the_recurrence_of_a_softmax_is_arithmetic() -> None:
-    assert price(16384, 8192, "classic").arithmetic > 2 * price(16384, 8192, "held8").arithmetic
+    assert price(16384, 8192, "online").arithmetic > 2 * price(16384, 8192, "persistent8").arithmetic
 
 
 def test_values_that_do_not_fit_the_registers_cost() -> None:
     program = softmax(2048, 65536)
-    kernel, _ = tiled(program, "held32")
+    kernel, _ = tiled(program, "persistent32")
     roomy = replace(TARGET, registers=4 * TARGET.registers)
     assert seconds(kernel, program.real_table(), TARGET).cache > seconds(kernel, program.real_table(), roomy).cache
 
@@ -49,14 +49,14 @@ def test_a_sum_of_a_short_axis_moves_values_between_threads() -> None:
 
     program = sum_of_few(4)
     table = program.real_table()
-    prices = {name: seconds(_only(tiled(program, name)), table, TARGET) for name in ("classic", "unrolled")}
-    assert prices["classic"].bound == "cache"
-    assert prices["classic"].seconds > 4 * prices["unrolled"].seconds
+    prices = {name: seconds(_only(tiled(program, name)), table, TARGET) for name in ("persistent", "unrolled")}
+    assert prices["persistent"].bound == "cache"
+    assert prices["persistent"].seconds > 4 * prices["unrolled"].seconds
 
 
 def test_a_target_that_states_no_registers_has_prices() -> None:
     program = softmax(65536, 2048)
-    kernel, _ = tiled(program, "held8")
+    kernel, _ = tiled(program, "persistent8")
     bare = replace(TARGET, registers=0, thread_registers=0, multiprocessors=0, l2_bytes=0)
     assert 0 < seconds(kernel, program.real_table(), bare).seconds < 1
 

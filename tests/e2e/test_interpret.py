@@ -110,11 +110,11 @@ def few_columns(x: torch.Tensor) -> Any:
 @pytest.mark.parametrize(
     ("recipe", "function", "size"),
     [
-        *((recipe, few_rows, (3, 300)) for recipe in ("classic", "held4", "walked")),
-        *((recipe, few_rows, (2, 2050)) for recipe in ("held8", "held32", "walked")),
-        *((recipe, few_columns, (3, 5, 70)) for recipe in ("classic", "unrolled")),
+        *((recipe, few_rows, (3, 300)) for recipe in ("persistent", "persistent4", "looped")),
+        *((recipe, few_rows, (2, 2050)) for recipe in ("persistent8", "persistent32", "looped")),
+        *((recipe, few_columns, (3, 5, 70)) for recipe in ("persistent", "unrolled")),
         ("unrolled", few_columns, (2, 64, 33)),
-        ("held4", lambda x: (x.sum((0, 2)), x.amax((0, 2))), (7, 3, 49)),
+        ("persistent4", lambda x: (x.sum((0, 2)), x.amax((0, 2))), (7, 3, 49)),
     ],
 )
 def test_every_recipe_gives_the_values_of_eager(

@@ -11,7 +11,7 @@ from minductor.ir.program.nodes import Kernel, NodeNote, Program
 from minductor.options import OPTION_RULES, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
-from minductor.passes.schedule.recipes import RECIPES
+from minductor.passes.schedule import cpu_recipes, gpu_recipes
 from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, Machine, by_name
 from tests.passes.sketch import Sketch
@@ -48,7 +48,11 @@ def warps(kernel: Kernel) -> object:
 
 
 def test_the_option_names_every_recipe() -> None:
-    assert OPTION_RULES["variant"].allowed == ("", *(recipe.name for recipe in RECIPES))
+    kinds = (
+        *(gpu_recipes.PRODUCTS, gpu_recipes.POINTWISE, gpu_recipes.REDUCTIONS, gpu_recipes.SCANS),
+        *(cpu_recipes.POINTWISE, cpu_recipes.ROWS, cpu_recipes.COLUMNS, cpu_recipes.SCAN, cpu_recipes.SCATTER),
+    )
+    assert set(OPTION_RULES["variant"].allowed) == {"", *(recipe.name for kind in kinds for recipe in kind)}
 
 
 @pytest.mark.parametrize("length", [8192, 16384])
@@ -56,8 +60,8 @@ def test_a_long_row_is_held_whole_where_that_is_cheaper(length: int) -> None:
     kernel, notes = tiled(softmax(8192, length))
     assert heads(kernel)[-1] == f"tile {length}"
     (note,) = notes
-    assert note.split(": ")[1].startswith("held")
-    assert "classic" in note
+    assert note.split(": ")[1].startswith("persistent")
+    assert "online" in note
 
 
 def test_a_row_that_no_program_can_hold_is_walked() -> None:
@@ -75,7 +79,7 @@ def test_a_long_axis_that_is_not_contiguous_is_not() -> None:
     assert notes == ()
 
 
-@pytest.mark.parametrize(("name", "last", "count"), [("held8", "tile 8192", 8), ("walked", "serial 2048", 8)])
+@pytest.mark.parametrize(("name", "last", "count"), [("persistent8", "tile 8192", 8), ("looped", "serial 2048", 8)])
 def test_a_recipe_can_be_forced(name: str, last: str, count: int) -> None:
     kernel, notes = tiled(softmax(8192, 8192), name)
     assert heads(kernel)[-1] == last
@@ -83,16 +87,18 @@ def test_a_recipe_can_be_forced(name: str, last: str, count: int) -> None:
     assert notes == ()
 
 
-def test_a_forced_recipe_that_is_not_legal_leaves_the_kernel_as_it_was() -> None:
-    kernel, notes = tiled(softmax(8192, 8192), "unrolled")
-    assert kernel == tiled(softmax(8192, 8192), "classic")[0]
-    assert [note.partition(": ")[2] for note in notes] == ["the recipe unrolled is not legal here, so classic is taken"]
+@pytest.mark.parametrize("target", ["sm_90", "cpu"])
+def test_a_forced_recipe_that_is_not_legal_leaves_the_kernel_as_it_was(target: str) -> None:
+    kernel, notes = tiled(softmax(8192, 8192), "unrolled", target)
+    assert kernel == tiled(softmax(8192, 8192), "", target)[0]
+    assert "the recipe unrolled is not legal here; legal are: " in notes[0]
 
 
-def test_on_a_cpu_every_recipe_but_classic_is_a_note() -> None:
-    kernel, notes = tiled(softmax(64, 64), "held8", "cpu")
-    assert (kernel, ()) == tiled(softmax(64, 64), "classic", "cpu")
-    assert len(notes) == 1
+def test_a_cpu_has_recipes_of_its_own() -> None:
+    s = Sketch()
+    program = s.done(s.reduce("sum", s.input(4, 1 << 16), 1))
+    kinds = [heads(tiled(program, name, "cpu")[0])[0].split()[0] for name in ("", "rows", "rows_in_parts")]
+    assert kinds == ["serial", "parallel", "serial"]
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Machine)])

@@ -19,7 +19,7 @@ from minductor.ir.program.loops import Loop, Schedule, Step, loops, positions
 from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.options import Options
 from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.schedule.nest import runs_over
+from minductor.passes.schedule.cpu_place import runs_over
 from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, Sketch, case, randn

@@ -1,27 +1,29 @@
-"""The stage `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library.
+"""The stage `schedule`: a loop nest for each kernel, and matrix products by a library.
 
 Takes a program of kernels that have axes but no loops; gives it with a Schedule (`ir/program/loops.py`) on each
-kernel. Codegen prints this schedule and decides nothing. Files in reading order, for a CPU:
-- `schedule.py`: the stage. It chooses the loops of a kernel, outermost first: parallel, serial or vector, and their
-  blocks;
-- `ordered_axes.py`: the axes of a scatter that must run in order;
-- `narrow.py`: splits a reduction over a short contiguous axis in two;
-- `nest.py`: places the ops in these loops; decides what is computed again and what is kept in arrays;
-- `group.py`: adds several rows at a time where columns are summed;
-- `unblock.py`, `stage.py`, `unmask.py`, `cut.py`: refine the schedule, in this order: needless block loops go,
-  transposed loads use a staging buffer, loops run without masks, loops are cut where an index changes its formula.
+kernel. Codegen prints this schedule and decides nothing. The road of one kernel:
 
-For a GPU:
-- `recipes.py`: the schedules that are legal for a reduction; the one with the least `cost/seconds.py` is taken;
-- `tile_gpu.py`: blocks of axes, persistent and looped reductions; `tiles.py`: the tile as data;
-- `tile_dot.py`: the tiles of matrix products; `online.py`: a softmax in one pass;
-- `tile_choices.py`: warps, pipeline stages and blocks for autotuning;
-- `by_library.py`: the variant of a matrix product that calls the library.
+- `schedule.py`: the stage. It asks for the drafts of a kernel, places them, prices them and takes the cheapest;
+- `draft.py`: a draft (a kernel and the loops that are chosen for it so far), steps, which edit drafts, and recipes,
+  which are named tuples of steps;
+- `cpu_recipes.py`, `gpu_recipes.py`: the recipes for each kind of kernel, as tables;
+- `cpu_steps.py`, `gpu_steps.py`: the steps. Each is a function of a draft, and says where it is legal;
+- `cpu_place.py`, `gpu_place.py`: the loop nest of a finished draft: in which loops each op is computed, what is
+  computed again and what is kept;
+- `cost/seconds.py` prices a placed kernel of a GPU. On a CPU the first recipe that is legal and pays is taken.
+
+What the steps use: `ordered_axes.py` (axes of a scatter that must run in order), `narrow.py` (a reduction over a short
+contiguous axis in two steps), `online.py` (a softmax in one pass), `product_tiles.py` (tiles of matrix products). What
+follows the placing on a CPU: `short_sums.py` (blocks with sums of their own), `group.py` (several rows at a time where
+columns are summed), `unblock.py` (needless block loops go), `stage.py` (transposed loads use a staging buffer),
+`unmask.py` (loops without masks), `cut.py` (loops are cut where an index changes its formula). On a GPU:
+`launch_choices.py` (warps, pipeline stages and blocks for autotuning), `by_library.py` (the variant of a matrix product
+that calls the library).
 
 Laws: a schedule never depends on the number of threads, so bits do not either. Sums are added in short runs, so that
 errors stay about as small as eager's. Values do not change otherwise.
 
 Thresholds are named constants with their units at the top of each file; sizes of caches and tiles are fields of
-`minductor/target.py`. On a GPU a note gives the prices of a reduction's recipes. The user sees the choices for
-autotuning in the report, and the reason of a library call (`REASON` in `by_library.py`) in `explain`.
+`minductor/target.py`. A note gives the prices of the recipes. The user sees the choices for autotuning in the report,
+and the reason of a library call (`REASON` in `by_library.py`) in `explain`.
 """

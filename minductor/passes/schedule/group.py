@@ -14,7 +14,7 @@ from dataclasses import replace
 from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.nodes import Assert, Body, Check, Masked, Op, Reduce, Scan
 from minductor.ir.program.ops import op_cost
-from minductor.passes.schedule.nest import is_long_sum
+from minductor.passes.schedule.short_sums import is_long_sum
 
 GROUPED = ("sum", "prod")  # of floats
 ROWS = 8  # of a group, if a term takes at most COSTLY operations

@@ -1,6 +1,6 @@
-"""Places the ops of a kernel in a loop nest whose loops and their order are given.
+"""Makes the loop nest of a draft for a CPU: places the ops of the kernel in the loops that are chosen.
 
-Takes a body and levels (loops), outermost first. Gives a Schedule. Refuses nothing.
+Takes a draft, or a body and levels (loops), outermost first. Gives a kernel with a Schedule. Refuses nothing.
 
 Each op runs only in the loops over axes that it varies over. If the result of a reduction is used over an axis that it
 has reduced, as in a softmax, the loop over this axis becomes several loops, one after the other: phases. A value that a
@@ -11,17 +11,23 @@ that is neither cheap nor small is computed again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from minductor.ir.program.loops import Loop, LoopKind, Schedule, Step
-from minductor.ir.program.nodes import Body, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
+from minductor.ir.program.nodes import Body, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
 from minductor.ir.program.ops import op_cost
+from minductor.passes.schedule.cut import cut
+from minductor.passes.schedule.draft import Draft, Level
+from minductor.passes.schedule.group import ROWS, group
+from minductor.passes.schedule.short_sums import is_long_sum, short_sums
+from minductor.passes.schedule.stage import stage
+from minductor.passes.schedule.unblock import unblock
+from minductor.passes.schedule.unmask import unmask
 
 CHEAP = 4  # operations; a value of no more is recomputed rather than kept, if at most one of them is a load
 SMALL_ROWS = 16 * 1024  # bytes of all rows of cheap values, which stay in the first-level cache
 LARGE_ROWS = 512 * 1024  # bytes of all rows of expensive values, which may go to the second-level cache
-SUMS = ("sum", "welford", "online_softmax")
 SHARED = 2  # operations; so many are worth a row in a loop that is chosen for sharing (`Level.is_shared`)
 EXPENSIVE = 10  # operations; reading a row back from the second-level cache costs less than so many
 
@@ -29,24 +35,15 @@ EXPENSIVE = 10  # operations; reading a row back from the second-level cache cos
 Place: TypeAlias = Literal["outside", "directly", "beside"]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One loop. An axis with blocks or parts has a second level further in, which runs over one block.
-
-    `extent`: of the axis; None if only the call knows it. `block`: elements of a block. `parts`: number of parts.
-    """
-
-    axis: str
-    kind: LoopKind
-    extent: int | None
-    block: int = 0
-    parts: int = 0
-    is_partial: bool = False  # each run of the loop has sums of its own, which are then added to those around it
-    is_shared: bool = False  # values that the loop would compute again are kept in rows even if they cost little
-
-    @property
-    def is_blocked(self) -> bool:
-        return self.block > 0 or self.parts > 0
+def place(draft: Draft) -> Kernel:
+    """The kernel with the schedule of a finished draft."""
+    body, touches = draft.kernel.body, draft.touches
+    lanes = {size: draft.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
+    is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned
+    schedule = is_columns and group(nest(body, short_sums(draft, ROWS), lanes), body, touches.extents)
+    schedule = unblock(schedule or nest(body, short_sums(draft, 1), lanes))
+    schedule = schedule if draft.staged is None else stage(schedule, *draft.staged)
+    return replace(draft.kernel, schedule=cut(unmask(schedule, body), draft.kernel))
 
 
 def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Schedule:
@@ -66,12 +63,6 @@ def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
             return frozenset(inside)
         case _:
             return frozenset(op.axes)
-
-
-def is_long_sum(op: Op, axis: str) -> bool:
-    """Whether an op is a sum of floats along an axis, whose rounding error grows with its length."""
-    is_rounded = op.dtype is not None and op.dtype.kind == "float"
-    return is_rounded and isinstance(op.attrs, Reduce) and axis in op.attrs.axes and op.attrs.combine.name in SUMS
 
 
 class _Placer:

@@ -1,7 +1,7 @@
 """The tiles of a matrix product on a GPU: blocks of rows, of columns, and of the inner (reduced) axis.
 
-Takes the accesses of a kernel, its products and the target. Gives Tiles: rows and columns are the innermost axes of the
-grid; the inner axis is walked block by block, or is one block if it is short. Refuses nothing.
+Takes a draft and its products. Gives the levels: rows and columns are the innermost axes of the grid; the inner axis is
+walked block by block, or is one block if it is short. Refuses nothing.
 
 A large tile reads each operand fewer times; a small tile makes more programs. The largest tile is taken that fits
 shared memory and registers and makes at least one program for every second multiprocessor; if there is none, the
@@ -10,11 +10,10 @@ smallest.
 
 from __future__ import annotations
 
-from minductor.analysis.touch import ASSUMED, Touches
+from minductor.analysis.touch import ASSUMED
 from minductor.ir.program.dots import Dots
-from minductor.ir.program.nodes import Body, Kernel, Round
-from minductor.passes.schedule.tiles import NO_LIMITS, Limits, Tiles, power_of_two
-from minductor.target import Target
+from minductor.ir.program.nodes import Body, Round
+from minductor.passes.schedule.draft import Draft, Level, power_of_two
 
 SIDES = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32))  # rows and columns of a tile, the largest first
 LEAST = 16  # elements of a block along each axis: what a matrix unit takes at least
@@ -23,11 +22,13 @@ STAGES = 3  # blocks of both operands that are loaded at the same time
 ACCUMULATED = 128 * 128  # elements of the accumulators that fit the registers of one program
 
 
-def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
-    """The tiles of a kernel of matrix products."""
-    size = max(operand_bytes(kernel.body, p) for product in dots.products for p in (product.left, product.right))
-    inner = min(max(LEAST, INNER_BYTES // size), _block(touches, dots.inner, limits))
-    most = [_block(touches, name, limits) for name in (dots.row, dots.column)]
+def product_tiles(draft: Draft, dots: Dots) -> tuple[Level, ...]:
+    """The loops of a kernel of matrix products, outermost first."""
+    target, touches = draft.target, draft.touches
+    sizes = (operand_bytes(draft.kernel.body, p) for product in dots.products for p in (product.left, product.right))
+    size = max(sizes)
+    inner = min(max(LEAST, INNER_BYTES // size), _block(draft, dots.inner))
+    most = [_block(draft, name) for name in (dots.row, dots.column)]
     joined = [*(n for n in touches.axes if n in touches.reduced and n != dots.inner), dots.inner]
     kept = touches.by_stride([n for n in touches.axes if n not in joined and n not in (dots.row, dots.column)])
     count = len(dots.products)
@@ -38,14 +39,14 @@ def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limi
         if (row + column) * inner * size * STAGES * count > target.shared_memory or row * column * count > ACCUMULATED:
             continue
         best = (row, column)
-        programs = others * _blocks(touches, dots.row, row) * _blocks(touches, dots.column, column)
+        programs = others * _blocks(draft, dots.row, row) * _blocks(draft, dots.column, column)
         if 2 * programs >= target.multiprocessors:
             break
     blocks = dict.fromkeys((*kept, *joined), 1) | {dots.row: best[0], dots.column: best[1], dots.inner: inner}
     extent = touches.extents[dots.inner]
     is_whole = len(joined) == 1 and extent is not None and extent <= inner
-    grid = (*kept, dots.row, dots.column)
-    return Tiles(grid, tuple(joined) if is_whole else (), () if is_whole else tuple(joined), blocks)
+    grid = (draft.level(name, "grid", block=blocks[name]) for name in (*kept, dots.row, dots.column))
+    return (*grid, *(draft.level(name, "tile" if is_whole else "serial", block=blocks[name]) for name in joined))
 
 
 def operand_bytes(body: Body, position: int) -> int:
@@ -57,12 +58,12 @@ def operand_bytes(body: Body, position: int) -> int:
     return op.dtype.itemsize
 
 
-def _block(touches: Touches, name: str, limits: Limits) -> int:
+def _block(draft: Draft, name: str) -> int:
     """The largest block that an axis may have."""
-    extent = touches.extents[name]
+    extent = draft.touches.extents[name]
     block = max(LEAST, power_of_two(ASSUMED if extent is None else extent))
-    return min(block, limits.get(name, block))
+    return min(block, draft.limits.get(name, block))
 
 
-def _blocks(touches: Touches, name: str, block: int) -> int:
-    return -(-touches.size([name]) // block)
+def _blocks(draft: Draft, name: str, block: int) -> int:
+    return -(-draft.size(name) // block)

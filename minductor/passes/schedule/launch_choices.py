@@ -10,6 +10,7 @@ which order a sum is added, and the number of warps how the values of one block 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from minductor.core.expressions.bounds import at_least, divides
@@ -17,7 +18,6 @@ from minductor.core.expressions.expr import Expr
 from minductor.ir.program.choices import Affects, Choice
 from minductor.ir.program.loops import Loop, loops
 from minductor.ir.program.nodes import Kernel, Reduce, Scan
-from minductor.passes.schedule.tiles import NO_LIMITS, Limits
 from minductor.target import Target
 
 # warps by the elements of a block of a matrix product, at least; matrix units since sm_90 serve four warps together
@@ -26,8 +26,8 @@ LEAST = 16  # elements of a block: what a matrix unit takes at least
 STAGES = (2, 3, 4)  # blocks that are loaded at the same time, in the loop of a matrix product
 
 
-def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS, warps: int = 0) -> tuple[Choice, ...]:
-    """The choices of one kernel. Block sizes are choices for matrix products only, up to `limits`.
+def launch_choices(kernel: Kernel, target: Target, limits: Mapping[str, int], warps: int) -> tuple[Choice, ...]:
+    """The choices of one kernel. Block sizes are choices for matrix products only, by axis up to `limits`.
 
     `warps`: the default number of warps; 0 lets the size of the tile decide.
     """

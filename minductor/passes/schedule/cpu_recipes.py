@@ -1,0 +1,53 @@
+"""Recipes for CPUs, by the kind of a kernel.
+
+Takes a kernel whose axes are merged. Gives the drafts of all recipes that are legal for it, in the order in which they
+are preferred; one of them is always legal. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from minductor.ir.program.nodes import Buffer, Kernel
+from minductor.passes.schedule import cpu_steps as cpu
+from minductor.passes.schedule.draft import Draft, Recipe, blank
+from minductor.passes.schedule.ordered_axes import ordered_axes
+from minductor.target import Target
+
+SCATTER = (Recipe("scatter", (cpu.scatter, cpu.settle)),)
+SCAN = (Recipe("scan", (cpu.scan, cpu.settle)),)
+ROWS = (
+    Recipe("two_steps_in_parts", (cpu.two_steps, cpu.parts, cpu.settle)),
+    Recipe("two_steps", (cpu.two_steps, cpu.settle)),
+    Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
+    Recipe("rows_in_parts", (cpu.rows, cpu.parts, cpu.settle)),
+    Recipe("rows", (cpu.rows, cpu.settle)),
+)
+COLUMNS = (
+    Recipe("columns_in_parts", (cpu.wide_columns, cpu.parts, cpu.settle)),
+    Recipe("columns", (cpu.columns, cpu.settle)),
+)
+POINTWISE = (
+    Recipe("transposed", (cpu.transpose, cpu.settle)),
+    Recipe("shared_indices", (cpu.share_indices, cpu.settle)),
+    Recipe("blocks", (cpu.blocks, cpu.settle)),
+    Recipe("elements", (cpu.elements, cpu.settle)),
+)
+
+
+def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> dict[str, Draft]:
+    """By the name of its recipe each legal draft of a kernel."""
+    start = blank(kernel, buffers, target)._replace(ordered=ordered_axes(kernel, buffers))
+    made = {recipe.name: recipe.apply(start) for recipe in _recipes(start)}
+    return {name: draft for name, draft in made.items() if draft is not None}
+
+
+def _recipes(draft: Draft) -> tuple[Recipe, ...]:
+    """The recipes for kernels of the draft's kind, the most special one first."""
+    if draft.vector is None:
+        return POINTWISE
+    if draft.ordered:
+        return SCATTER
+    if draft.vector in draft.touches.scanned:
+        return SCAN
+    if draft.vector in draft.joined:
+        return ROWS
+    return COLUMNS if draft.joined else POINTWISE

@@ -1,0 +1,82 @@
+"""Recipes for GPUs, by the kind of a kernel.
+
+Takes a kernel whose axes are merged. Gives the drafts of all recipes that are legal for it, the plainest first; one of
+them is always legal. Refuses nothing.
+
+- `persistent`: a row of up to `Target.max_persistent_row` elements is held whole in registers. `persistent4` to
+  `persistent32`: so many warps hold a row, which may then be longer.
+- `looped`: a row is walked block by block, once for each reduction and once for the results.
+- `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
+- `unrolled`: a short reduced axis along which memory is not contiguous is walked element by element.
+
+If several axes were merged into one, a tile is a block of memory only if its block of this axis divides the inner of
+them: of x[:, :5, :64], 64 elements lie together and 1024 do not. So a smaller block is tried as well.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from minductor.analysis.blocks import block_limits
+from minductor.ir.program.dots import find_dots
+from minductor.ir.program.nodes import Buffer, Kernel
+from minductor.passes.schedule.draft import Draft, Recipe, blank
+from minductor.passes.schedule.gpu_steps import Hold, Walk, one_walk, product, spread, unroll
+from minductor.target import Env
+
+PRODUCTS = (Recipe("product", (product,)),)
+POINTWISE = (Recipe("elements", (spread,)),)
+REDUCTIONS = (
+    Recipe("persistent", (Hold(), spread)),
+    Recipe("online", (one_walk, Walk(), spread)),
+    Recipe("looped", (Walk(), spread)),
+    *(Recipe(f"persistent{warps}", (Hold(warps), spread)) for warps in (4, 8, 16, 32)),
+    Recipe("unrolled", (unroll, spread)),
+)
+SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
+
+
+def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> dict[str, Draft]:
+    """By the name of its recipe each legal draft of a kernel."""
+    boxes = tuple(block_limits(kernel.body, kernel.axes))
+    start = blank(kernel, buffers, env.target)._replace(dots=find_dots(kernel), boxes=boxes)
+    is_asked = env.options.block_access != "offsets"
+    made = {recipe.name: _drafted(recipe, start, is_asked=is_asked) for recipe in _recipes(start)}
+    return {name: draft for name, draft in made.items() if draft is not None}
+
+
+def _drafted(recipe: Recipe, start: Draft, *, is_asked: bool) -> Draft | None:
+    """The draft that a recipe makes, with smaller blocks if more accesses are then blocks of memory.
+
+    They are taken if the tile keeps as many elements, or if the options ask for such accesses (`is_asked`).
+    """
+    draft = recipe.apply(start)
+    if draft is None or not (smaller := _smaller(draft)):
+        return draft
+    boxed = recipe.apply(start._replace(limits=smaller))
+    return boxed if boxed and (is_asked or _values(boxed) == _values(draft)) else draft
+
+
+def _values(draft: Draft) -> int:
+    """The elements of a tile: a program computes so many values of each op at once."""
+    return prod(draft.blocks.values())
+
+
+def _smaller(draft: Draft) -> dict[str, int]:
+    """By axis a smaller block with which more accesses are blocks of memory, if it has at least a warp's elements."""
+    held = {level.axis for level in draft.levels if level.kind == "tile"}
+    blocks, found = draft.blocks, dict[str, int]()
+    for limits in draft.boxes:
+        smaller = {axis: most for axis, most in limits.items() if blocks[axis] > most}
+        if all(most >= draft.target.warp_size and axis not in held for axis, most in smaller.items()):
+            found |= {axis: min(found.get(axis, most), most) for axis, most in smaller.items()}
+    return found
+
+
+def _recipes(draft: Draft) -> tuple[Recipe, ...]:
+    """The recipes for kernels of the draft's kind."""
+    if draft.dots is not None:
+        return PRODUCTS
+    if draft.touches.scanned:
+        return SCANS
+    return REDUCTIONS if draft.joined else POINTWISE

@@ -1,0 +1,132 @@
+"""The steps of a recipe for a GPU: how many elements of which axes one program computes at once.
+
+Each takes a `Draft` and gives it with more levels, or None where it is not legal. A program works on a tile: a block of
+each axis that is reduced or scanned, and blocks of up to three of the other axes. The first of these is the axis along
+which most bytes are contiguous. The next is one along which other accesses are contiguous, as in a transpose. Then come
+inner axes, until the tile has enough elements. All other axes belong to the grid alone. Each axis has offsets of its
+own, so no index needs a division.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from minductor.passes.schedule.draft import Draft, power_of_two, row_values
+from minductor.passes.schedule.online import online
+from minductor.passes.schedule.product_tiles import product_tiles
+
+OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
+LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
+FEWEST_HELD, MOST_HELD = 2, 64  # elements of a row for each thread
+LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
+CROSSING = 32  # elements: the side of a square tile, if accesses are contiguous along both axes
+AXES = 3  # of a tile, reduced ones not counted
+
+
+class Hold(NamedTuple):
+    """Holds whole rows in registers: a persistent reduction. `warps`: of a program; 0 lets the size of the tile decide.
+
+    Legal for rows of known length. With a number of warps it must be contiguous rows that are no shorter than two and
+    no longer than 64 elements a thread.
+    """
+
+    warps: int = 0
+
+    def __call__(self, draft: Draft) -> Draft | None:
+        extents = [draft.touches.extents[name] for name in draft.joined]
+        known = [extent for extent in extents if extent is not None]
+        if not known or len(known) < len(extents):
+            return None
+        row, threads, target = prod(map(power_of_two, known)), self.warps * draft.target.warp_size, draft.target
+        if not self.warps:
+            is_legal = row <= (OUTER_PERSISTENT if draft.is_outer else target.max_persistent_row)
+        elif draft.is_outer or threads > target.max_threads:
+            is_legal = False
+        else:
+            is_legal = FEWEST_HELD * threads <= row <= min(LONGEST_HELD, MOST_HELD * threads)
+        if not is_legal:
+            return None
+        held = (draft.level(n, "tile", block=power_of_two(e)) for n, e in zip(draft.joined, known, strict=True))
+        return draft._replace(levels=(*draft.levels, *held), warps=self.warps)
+
+
+class Walk(NamedTuple):
+    """Walks rows block by block: a looped reduction. `elements`: of a block; 0 lets the target decide.
+
+    Not legal for a row of one block that can be held.
+    """
+
+    elements: int = 0
+
+    def __call__(self, draft: Draft) -> Draft | None:
+        if not draft.joined:
+            return None
+        left = self.elements or self.usual(draft)
+        last = draft.vector if draft.vector in draft.joined else draft.joined[-1]
+        order = [*(name for name in draft.joined if name != last), last]
+        blocks: dict[str, int] = {}
+        for name in reversed(order):  # elements that a short inner axis leaves over go to the next axis
+            extent = draft.touches.extents[name]
+            most = draft.target.looped_block if extent is None else power_of_two(extent)
+            blocks[name] = min(left, most, draft.limits.get(name, left))
+            left //= blocks[name]
+        is_one = all(e is not None and e <= blocks[n] for n, e in draft.touches.extents.items() if n in blocks)
+        if is_one and Hold()(draft) is not None:
+            return None
+        walked = (draft.level(name, "serial", block=blocks[name]) for name in order)
+        return draft._replace(levels=(*draft.levels, *walked))
+
+    @staticmethod
+    def usual(draft: Draft) -> int:
+        """The elements of a block of a row; of several rows, if columns are reduced."""
+        target = draft.target
+        if not draft.is_outer:
+            return target.looped_block
+        known = None if draft.vector is None else draft.touches.extents[draft.vector]
+        columns = target.columns_per_block if known is None else power_of_two(known)
+        return max(OUTER_PERSISTENT, target.max_tile_values // columns)
+
+
+def unroll(draft: Draft) -> Draft | None:
+    """Walks short columns element by element: each thread adds up values of its own, and none moves to another one."""
+    extents = [draft.touches.extents[name] for name in draft.joined]
+    known = [extent for extent in extents if extent is not None]
+    is_short = len(known) == len(extents) and prod(known) <= LONGEST_UNROLLED
+    return Walk(1)(draft) if is_short and draft.is_outer else None
+
+
+def one_walk(draft: Draft) -> Draft | None:
+    """Computes the maximum of a row and the sum of exp(x - maximum) in one walk; legal if there is such a pair."""
+    kernel = online(draft.kernel, draft.joined)
+    return None if kernel is draft.kernel else draft._replace(kernel=kernel)
+
+
+def spread(draft: Draft) -> Draft:
+    """Gives the rest of the tile to the axes that are not reduced; they become the grid."""
+    touches, target, row = draft.touches, draft.target, row_values(draft)
+    inner = draft.kept[::-1]
+    by_bytes = [n for n in inner if touches.contiguous_bytes(n)]
+    contiguous = sorted(by_bytes, key=touches.contiguous_bytes, reverse=True)
+    rest = [n for n in inner if n not in contiguous]
+    order = [*contiguous[:2], *(n for n in inner if n in rest or n in contiguous[2:])]
+    side, room = target.max_tile_values, max(1, target.max_tile_values // row)
+    if draft.is_outer:
+        side, room = target.columns_per_block, max(room, target.columns_per_block)
+    elif len(contiguous) > 1 and not touches.reduced:
+        side = CROSSING
+    blocks = dict.fromkeys(draft.kept, 1)
+    for name in order[:AXES]:
+        extent = touches.extents[name]
+        most = target.max_tile_values if extent is None else power_of_two(extent)
+        blocks[name] = min(most, side if name in contiguous[:2] else room, room, draft.limits.get(name, most))
+        room //= blocks[name]
+    grid = (draft.level(name, "grid", block=block) for name, block in blocks.items())
+    return draft._replace(levels=(*grid, *draft.levels))
+
+
+def product(draft: Draft) -> Draft | None:
+    """The tile of a kernel of matrix products; legal for no other kernel."""
+    if draft.dots is None:
+        return None
+    return draft._replace(levels=product_tiles(draft, draft.dots))
