@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minductor.analysis.domain import estimate
 from minductor.core.expressions.expr import Symbol, as_int, linear
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.nodes import Axis, Body, Op, Reduce, body_reads, body_writes
 
 ACCUMULATOR_BYTES = 512 * 1024  # of all parts together: they lie on the stack, and are added while in the cache
@@ -66,7 +66,7 @@ def _contiguous(body: Body, symbols: Sequence[Symbol], groups: Sequence[frozense
     return frozenset(found)
 
 
-def most_parts(body: Body, axes: Sequence[Axis], ways: BothWays) -> int | None:
+def most_parts(body: Body, axes: Sequence[Axis], ways: BothWays, hints: Hints) -> int | None:
     """The largest number of parts of the rows, by the sizes above; None if the number of columns is not known."""
     width = 1
     for axis in axes:
@@ -77,11 +77,11 @@ def most_parts(body: Body, axes: Sequence[Axis], ways: BothWays) -> int | None:
             width *= extent
     sums = [op for op in body.ops if isinstance(op.attrs, Reduce) and ways.rows == frozenset(op.attrs.axes)]
     carried = sum(d.itemsize for op in sums for a in op.args if (d := body.ops[a].dtype) is not None)
-    rows = estimate(axis.extent for axis in axes if axis.name in ways.rows)
+    rows = estimate([axis.extent for axis in axes if axis.name in ways.rows], hints)
     return min(rows // PART_ROWS, ACCUMULATOR_BYTES // max(1, carried * width))
 
 
-def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
+def objection(body: Body, axes: Sequence[Axis], ways: BothWays, hints: Hints) -> str | None:
     """The reason, shown to the user, why a body must not be one kernel that reduces both ways; None if it may."""
     every = ways.columns | ways.rows
     varying = _depends_on_reduction(body, ways.rows)
@@ -92,10 +92,10 @@ def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
             return f"would repeat a store or check that does not depend on {_names(every - set(op.axes))}"
         if isinstance(op.attrs, Reduce) and _axes_of(op, body) != every:
             return "reduces the result of another reduction"
-    parts = most_parts(body, axes, ways)
+    parts = most_parts(body, axes, ways, hints)
     if parts is None:
         return f"needs an accumulator for each element of {_names(ways.columns)}, whose number is not known"
-    if parts < FEW_PARTS and estimate(axis.extent for axis in axes) > MANY_POINTS:
+    if parts < FEW_PARTS and estimate([axis.extent for axis in axes], hints) > MANY_POINTS:
         return f"only {parts} parts of {_names(ways.rows)} could run in parallel"
     return None
 

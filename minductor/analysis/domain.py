@@ -1,7 +1,8 @@
 """The points of a kernel, which are the combinations of values of its axes: how many, and which one touches an element.
 
 Takes axes and index expressions. Gives solutions of `store index == load index` for the axes, tests whether two sets of
-points match one to one, and estimates of sizes. Refuses (None) layouts in which several points may touch one element.
+points match one to one, and estimates of their number. Refuses (None) layouts in which several points may touch one
+element.
 
 >>> from minductor.core.expressions.expr import integer, symbol
 >>> i, j, n = symbol("i0", "axis", 0, 3), symbol("i1", "axis", 0, 7), symbol("j0", "axis", 0, 31)
@@ -18,8 +19,8 @@ from math import prod
 from minductor.core.expressions.algebra import children
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.core.expressions.rewrite import delinearize, simplify
-from minductor.ir.plan.storage import TYPICAL_SIZE
 from minductor.ir.program.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
 
 Solution = dict[Symbol, Expr]
@@ -87,23 +88,14 @@ def product(sizes: Iterable[Expr]) -> Expr:
     return prod(sizes, start=as_expr(1))
 
 
-def estimate(sizes: Iterable[Expr]) -> int:
-    """The product of sizes as a number. Each symbol of an unknown size counts as TYPICAL_SIZE."""
-    total = 1
-    for size in sizes:
-        known = as_int(size)
-        total *= TYPICAL_SIZE ** max(1, len(free_symbols(size))) if known is None else known
-    return total
-
-
-def buffer_bytes(buffer: Buffer) -> int:
+def buffer_bytes(buffer: Buffer, hints: Hints) -> int:
     """The bytes of a buffer's elements, with unknown sizes estimated."""
-    return estimate(buffer.size) * buffer.dtype.itemsize
+    return estimate(buffer.size, hints) * buffer.dtype.itemsize
 
 
-def count_points(kernel: Kernel) -> int:
+def count_points(kernel: Kernel, hints: Hints) -> int:
     """The number of points of a kernel, with unknown extents estimated."""
-    return estimate(axis.extent for axis in kernel.axes)
+    return estimate([axis.extent for axis in kernel.axes], hints)
 
 
 def pure_store(kernel: Kernel) -> Store | None:

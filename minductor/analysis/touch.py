@@ -7,13 +7,13 @@ and the axis along which most bytes are contiguous, which becomes the vector axi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import as_int
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Reduce, Scan, Store
-
-ASSUMED = 1024  # elements: the extent of an axis whose size is known only at the call
 
 
 class Touch(NamedTuple):
@@ -31,13 +31,16 @@ class Touch(NamedTuple):
 class Touches:
     """All loads and stores of a kernel, and the questions about its axes that they answer.
 
+    `extents`: those that are known, by axis; `sizes`: all of them, the unknown ones estimated from the hints.
     `reduced`, `scanned`: the names of the axes that reductions and scans run over.
     """
 
-    def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
+    def __init__(self, kernel: Kernel, buffers: dict[str, Buffer], hints: Hints) -> None:
         self.kernel = kernel
+        self.hints = hints
         self.axes = {axis.name: axis for axis in kernel.axes}
         self.extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
+        self.sizes = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
         self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
         self.reduced: dict[str, None] = {}
         self.scanned: set[str] = set()
@@ -51,12 +54,8 @@ class Touches:
                     pass
 
     def size(self, names: list[str]) -> int:
-        """The number of points over these axes; an unknown extent counts as ASSUMED."""
-        total = 1
-        for name in names:
-            extent = self.extents[name]
-            total *= ASSUMED if extent is None else extent
-        return total
+        """The number of points over these axes, with unknown extents estimated."""
+        return prod([self.sizes[name] for name in names])
 
     def touch(self, op: Op, buffers: dict[str, Buffer]) -> Touch:
         """The steps and the weight of one load or store."""

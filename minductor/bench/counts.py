@@ -27,14 +27,15 @@ from typing import Any
 
 import torch
 
+from minductor.analysis.domain import buffer_bytes
 from minductor.bench import cases, peer
 from minductor.bench.bench_results import Counts, Launch
 from minductor.bench.bench_tables import align
 from minductor.bench.claims import OURS, PEER
 from minductor.core.errors import UnknownTarget
 from minductor.driver import Compiler
-from minductor.ir.program.nodes import Buffer, Extern, Kernel, Program, Ref, reads, writes
-from minductor.ir.report.counted_cost import kernel_cost, known_bytes
+from minductor.ir.program.nodes import Extern, Kernel, Program, Ref, reads, writes
+from minductor.ir.report.counted_cost import kernel_cost
 from minductor.target import TARGETS, Target, by_name
 
 CPU = TARGETS["cpu"]
@@ -86,18 +87,21 @@ class Watching(Compiler):
 def counted(program: Program) -> Counts:
     """The facts of one of our programs, including its regions."""
     buffers = program.real_table()
-    costs = [(node.name, kernel_cost(node, buffers)) for node in program.nodes if isinstance(node, Kernel)]
+    costs = [
+        (node.name, kernel_cost(node, buffers, program.hints)) for node in program.nodes if isinstance(node, Kernel)
+    ]
     kernels = [Launch(name, cost.read, cost.written) for name, cost in costs]
     calls = [node for node in program.nodes if isinstance(node, Extern)]
-    externs = [Launch(n.op, _bytes(reads(n), buffers), _bytes(writes(n), buffers)) for n in calls]
+    sizes = {name: buffer_bytes(buffer, program.hints) for name, buffer in buffers.items()}
+    externs = [Launch(n.op, _bytes(reads(n), sizes), _bytes(writes(n), sizes)) for n in calls]
     for region in map(counted, program.regions):
         kernels += region.kernels
         externs += region.externs
     return Counts(tuple(kernels), tuple(externs))
 
 
-def _bytes(refs: Iterable[Ref], buffers: Mapping[str, Buffer]) -> int:
-    return sum(known_bytes(buffers[name]) for name in {ref.storage for ref in refs})
+def _bytes(refs: Iterable[Ref], sizes: Mapping[str, int]) -> int:
+    return sum(sizes[name] for name in {ref.storage for ref in refs})
 
 
 def measured_peak(call: Callable[[], object]) -> int:

@@ -22,6 +22,7 @@ from unittest.mock import patch
 import torch
 
 from minductor.bench.bench_results import Counts, Launch
+from minductor.core.expressions.hints import MOST_ASSUMED
 from minductor.ir.report.counted_cost import ElementSet, distinct_elements, element_set
 from minductor.target import Target
 
@@ -134,8 +135,8 @@ def elements(name: str, graph: Any) -> int:
 
 
 def number(size: Any) -> int:
-    """A size as an int; an unknown size counts as 1, as in `ir/report/counted_cost.py`."""
-    return int(size) if isinstance(size, int) or size.is_Integer else 1
+    """A size as an int; an unknown one is estimated, as in `ir/report/counted_cost.py`."""
+    return int(size if isinstance(size, int) else size.xreplace(dict.fromkeys(size.free_symbols, MOST_ASSUMED)))
 
 
 def region_of(dep: Any, graph: Any) -> ElementSet:

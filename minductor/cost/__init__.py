@@ -7,5 +7,5 @@
 - `products.py`: whether a fused kernel still is a matrix product, and how often it would compute its operands.
 
 All functions take kernels, the table of buffers and the Target, and give a number, or a reason in words. Sizes that are
-not known count as typical ones (`analysis.domain.estimate`). Nothing is measured: a price is the same on each machine.
+not known are estimated (`core/expressions/hints.py`). Nothing is measured: a price is the same on each machine.
 """

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from minductor.analysis.domain import Solution, count_points, estimate
+from minductor.analysis.domain import Solution, count_points
 from minductor.core.expressions.expr import as_int, free_symbols, linear
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.traffic import access_bytes
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Load, Masked, Op, Project, Reduce
 from minductor.ir.program.ops import op_cost
@@ -31,26 +32,27 @@ WIDEST = 16  # bytes of the largest element
 SPILL = 4 * WORD
 
 
-def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> int:
+def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> int:
     """The bytes of rows that are read again after a reduction, if they do not fit the cache; else 0.
 
     The rows of all operands count together, against `target.cached_row_bytes`. A persistent reduction of a GPU keeps
     its row in registers and reads nothing again.
     """
     walked = {name for op in kernel.body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
-    longest = len(kernel.body.ops) * estimate(axis.extent for axis in kernel.axes if axis.name in walked)
+    longest = len(kernel.body.ops) * estimate([axis.extent for axis in kernel.axes if axis.name in walked], hints)
     if not (walked and target.cached_row_bytes) or WIDEST * longest <= target.cached_row_bytes:
         return 0  # the largest rows that there could be fit: the usual case, found quickly
     columns = _columns(kernel.body)
-    if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= target.max_persistent_row:
+    held = target.max_persistent_row
+    if target.is_gpu and estimate([a.extent for a in kernel.axes if a.name in columns], hints) <= held:
         return 0  # a persistent reduction
     row = again = 0
     for load, times in _times(kernel.body, columns).items():
         if times > 1 and _runs_along(load, kernel, columns):
             names = {s.name for s in free_symbols(load.index)}
             size = table[load.ref.storage].dtype.itemsize
-            row += size * estimate(a.extent for a in kernel.axes if a.name in columns & names)
-            again += (times - 1) * access_bytes(load.index, kernel, table[load.ref.storage])
+            row += size * estimate([a.extent for a in kernel.axes if a.name in columns & names], hints)
+            again += (times - 1) * access_bytes(load.index, kernel, table[load.ref.storage], hints)
     return again if row > target.cached_row_bytes else 0
 
 
@@ -92,12 +94,12 @@ def _runs_along(load: Load, kernel: Kernel, columns: Set[str]) -> bool:
     return split is not None and any(as_int(step) == 1 for s, step in split[0].items() if s.name in columns)
 
 
-def spilled(kernel: Kernel, target: Target) -> int:
+def spilled(kernel: Kernel, target: Target, hints: Hints) -> int:
     """The bytes that spilling registers costs; 0 on targets without `thread_registers`."""
     if not target.thread_registers:
         return 0
     room = (target.thread_registers - ADDRESSES) // target.values_per_thread
-    return SPILL * max(0, alive(kernel.body) - room) * count_points(kernel)
+    return SPILL * max(0, alive(kernel.body) - room) * count_points(kernel, hints)
 
 
 def alive(body: Body) -> int:
@@ -124,7 +126,7 @@ def operations(body: Body) -> int:
     return sum(op_cost(op.name) for op in body.ops if op.attrs is None or isinstance(op.attrs, Masked))
 
 
-def repeated(source: Kernel, axes: Sequence[Axis], solution: Solution, target: Target) -> int:
+def repeated(source: Kernel, axes: Sequence[Axis], solution: Solution, target: Target, hints: Hints) -> int:
     """The operations that `source` repeats if it is fused into loops over `axes`, counted as one byte each.
 
     `solution` places the axes of `source` among `axes`. A loop around them over an axis that they do not need repeats
@@ -135,5 +137,5 @@ def repeated(source: Kernel, axes: Sequence[Axis], solution: Solution, target: T
         return 0
     names = {symbol.name for place in solution.values() for symbol in free_symbols(place)}
     inner = max((number for number, axis in enumerate(axes) if axis.name in names), default=0)
-    times = estimate(axis.extent for axis in axes[:inner] if axis.name not in names)
-    return cost * count_points(source) * (times - 1)
+    times = estimate([axis.extent for axis in axes[:inner] if axis.name not in names], hints)
+    return cost * count_points(source, hints) * (times - 1)

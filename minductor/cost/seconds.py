@@ -19,8 +19,8 @@ from functools import cached_property
 from math import inf, prod
 from typing import NamedTuple
 
-from minductor.analysis.domain import estimate
 from minductor.analysis.strides import constant_step
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.traffic import access_bytes
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
@@ -54,9 +54,9 @@ class Cost(NamedTuple):
         return max(zip(self._fields[:4], self[:4], strict=True), key=lambda pair: pair[1])[0]
 
 
-def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> Cost:
+def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Cost:
     """The cost of a kernel whose schedule is one for a GPU."""
-    return _Pricer(kernel, table, target).cost()
+    return _Pricer(kernel, table, target, hints).cost()
 
 
 class _Walk(NamedTuple):
@@ -69,11 +69,12 @@ class _Walk(NamedTuple):
 class _Pricer:
     """Prices one kernel. `blocks`: by axis the elements that a program computes at once."""
 
-    def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> None:
+    def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> None:
         assert kernel.schedule is not None
         self.kernel, self.table, self.target, self.machine = kernel, table, target, target.machine
+        self.hints = hints
         self.ops = kernel.body.ops
-        self.extents = {axis.name: estimate([axis.extent]) for axis in kernel.axes}
+        self.extents = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
         self.blocks = dict.fromkeys(self.extents, 1)
         self.programs = 1
         self.order: list[str] = []  # the axes of the tile, outermost first
@@ -141,7 +142,7 @@ class _Pricer:
         for op in self.ops:
             if isinstance(op.attrs, Load | Store):
                 key = (op.attrs.ref.storage, op.attrs.index, isinstance(op.attrs, Store))
-                once[key] = access_bytes(op.attrs.index, self.kernel, self.table[op.attrs.ref.storage])
+                once[key] = access_bytes(op.attrs.index, self.kernel, self.table[op.attrs.ref.storage], self.hints)
         rows = again = 0
         for position, op in enumerate(self.ops):
             if isinstance(op.attrs, Load) and self.walked.intersection(op.axes):

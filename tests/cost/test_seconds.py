@@ -14,7 +14,7 @@ TARGET = by_name("sm_90")
 
 def price(rows: int, length: int, recipe: str) -> Cost:
     program = softmax(rows, length)
-    return seconds(tiled(program, recipe)[0], program.real_table(), TARGET)
+    return seconds(tiled(program, recipe)[0], program.real_table(), TARGET, ())
 
 
 def test_bytes_take_the_time_of_a_copy() -> None:
@@ -41,7 +41,9 @@ def test_values_that_do_not_fit_the_registers_cost() -> None:
     program = softmax(2048, 65536)
     kernel, _ = tiled(program, "persistent32")
     roomy = replace(TARGET, registers=4 * TARGET.registers)
-    assert seconds(kernel, program.real_table(), TARGET).cache > seconds(kernel, program.real_table(), roomy).cache
+    assert (
+        seconds(kernel, program.real_table(), TARGET, ()).cache > seconds(kernel, program.real_table(), roomy, ()).cache
+    )
 
 
 def test_a_sum_of_a_short_axis_moves_values_between_threads() -> None:
@@ -49,7 +51,7 @@ def test_a_sum_of_a_short_axis_moves_values_between_threads() -> None:
 
     program = sum_of_few(4)
     table = program.real_table()
-    prices = {name: seconds(_only(tiled(program, name)), table, TARGET) for name in ("persistent", "unrolled")}
+    prices = {name: seconds(_only(tiled(program, name)), table, TARGET, ()) for name in ("persistent", "unrolled")}
     assert prices["persistent"].bound == "cache"
     assert prices["persistent"].seconds > 4 * prices["unrolled"].seconds
 
@@ -58,7 +60,7 @@ def test_a_target_that_states_no_registers_has_prices() -> None:
     program = softmax(65536, 2048)
     kernel, _ = tiled(program, "persistent8")
     bare = replace(TARGET, registers=0, thread_registers=0, multiprocessors=0, l2_bytes=0)
-    assert 0 < seconds(kernel, program.real_table(), bare).seconds < 1
+    assert 0 < seconds(kernel, program.real_table(), bare, ()).seconds < 1
 
 
 def test_the_price_is_a_number_for_a_kernel_without_axes() -> None:
@@ -66,7 +68,7 @@ def test_the_price_is_a_number_for_a_kernel_without_axes() -> None:
 
     s = Sketch()
     kernel, _ = tiled(s.done(s.op("neg", s.input())))
-    assert 0 < seconds(kernel, {**s.done(s.op("neg", s.input())).real_table()}, TARGET).seconds < 1e-3
+    assert 0 < seconds(kernel, {**s.done(s.op("neg", s.input())).real_table()}, TARGET, ()).seconds < 1e-3
 
 
 def _only(pair: tuple[Kernel, tuple[str, ...]]) -> Kernel:

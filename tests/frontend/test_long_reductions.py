@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from minductor.core.dtypes import F32
-from minductor.core.expressions.expr import Expr, as_int, integer
+from minductor.core.expressions.expr import Expr, as_int, integer, symbol
+from minductor.core.expressions.hints import Hints
 from minductor.frontend.capture.size_formulas import row_major
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.long_reductions import Cut, cut
@@ -21,13 +22,16 @@ GPU = Env(Options(), by_name("sm_90"))
 
 
 def of(size: Sequence[int], reduced: Sequence[int], target: str = "sm_90") -> Cut | None:
-    sizes = tuple(integer(n) for n in size)
+    return of_sizes(tuple(integer(n) for n in size), reduced, target)
+
+
+def of_sizes(sizes: tuple[Expr, ...], reduced: Sequence[int], target: str = "sm_90", hints: Hints = ()) -> Cut | None:
     x = View(Ref("x", 0), F32, sizes, row_major(sizes), integer(0))
 
     def value(loop: KernelBuilder, at: tuple[Expr, ...]) -> KernelValue:
         return loop.load(x, at)
 
-    return cut(sizes, reduced, value, by_name(target))
+    return cut(sizes, reduced, value, by_name(target), hints)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,20 @@ def test_values(fn: Callable[..., object], size: tuple[int, ...]) -> None:
     assert lowered(fn, x, env=GPU).kernels != lowered(fn, x).kernels
 
 
-def test_a_size_that_the_call_knows_is_cut_in_so_many_parts() -> None:
-    made = compiled(lambda x: (x.sum(), x.var(), x.argmax()), torch.randn(301), dynamic=True, env=GPU)
-    parts = [as_int(kernel.axes[0].extent) for kernel in made.kernels if len(kernel.axes) == 2]
-    assert parts and set(parts) == {256}
+@pytest.mark.parametrize(("length", "expected"), [(301, set[int]()), (1_000_003, {244})])
+def test_a_size_that_the_call_knows_is_cut_by_its_hint(length: int, expected: set[int]) -> None:
+    torch.manual_seed(0)
+    made = compiled(lambda x: (x.sum(), x.amax(), x.argmax()), torch.randn(length), dynamic=True, env=GPU)
+    assert {as_int(kernel.axes[0].extent) for kernel in made.kernels if len(kernel.axes) == 2} == expected
+
+
+def test_a_cut_by_a_hint_is_right_for_other_sizes() -> None:
+    size, few = symbol("s0", "size", 2), symbol("s1", "size", 2)
+    for sizes, hints, expected in (
+        ((size,), ((size, 1 << 20),), ((), 0, 256)),
+        ((size,), (), None),  # without a hint it counts as short
+        ((few, size), ((few, 4), (size, 1 << 18)), ((0,), 1, 64)),  # the short dimension is not cut
+    ):
+        found = of_sizes(sizes, range(len(sizes)), hints=hints)
+        assert expected == (found and (found.whole, found.dim, as_int(found.count)))
+        assert found is None or not found.is_exact

@@ -94,7 +94,7 @@ def test_all_that_a_rule_changed_is_kept() -> None:
 def test_what_a_rule_may_change_is_in_the_state() -> None:
     """An attribute of the context that is no part of the state would survive a rule that is undone."""
     fixed = {
-        *("graph", "env", "lower_subgraph", "view_operators", "is_eager_precise", "last_uses", "definitions"),
+        *("graph", "env", "lower_subgraph", "view_operators", "hints", "is_eager_precise", "last_uses", "definitions"),
         *("_metas", "_wanted", "_has_one_device"),
     }
     between_rules = {"values", "names_in", "node", "origin"}

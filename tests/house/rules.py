@@ -346,6 +346,60 @@ def users_lines(path: str, text: str) -> Iterator[Violation]:
             yield Violation("warnings", f"line {node.lineno}: minductor.core.warn points at the user's line")
 
 
+def no_guesses(path: str, text: str) -> Iterator[Violation]:
+    """`estimate` alone makes a number of an unknown size, so that all stages count with the same one."""
+    if not path.startswith("minductor/") or path == "minductor/core/expressions/hints.py":
+        return
+    for node in _nodes(text):
+        match node:
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                guessed, known = (body, orelse) if ast.unparse(test).count(" is None") else (orelse, body)
+                names = tuple(name for name in _tested_for_none(test) if name in _arithmetic(known))
+                is_guess = _is_number(guessed)
+            case ast.FunctionDef(returns=ast.Name(id="int")):
+                tests = [
+                    n for n in ast.walk(node) if isinstance(n, ast.If) and ast.unparse(n.test).endswith(" is None")
+                ]
+                values = [n.body[0].value for n in tests if isinstance(n.body[0], ast.Return)]
+                names, is_guess = (node.name,), any(value and _is_number(value) for value in values)
+            case ast.BoolOp(op=ast.Or(), values=[ast.Call(func=ast.Name(id="as_int")) as call, other]):
+                names, is_guess = (ast.unparse(call),), _is_number(other)
+            case ast.Call(func=ast.Attribute(attr="fromkeys"), args=[ast.Call(func=ast.Name(id=of)), other]):
+                names, is_guess = (of,), of == "free_symbols" and _is_number(other)
+            case _:
+                continue
+        if is_guess and names:
+            yield Violation(names[0], f"line {node.lineno}: {names[0]} is guessed; `estimate` of hints.py knows better")
+
+
+def _tested_for_none(test: ast.expr) -> tuple[str, ...]:
+    """The names that a condition compares with None."""
+    found = (node for node in ast.walk(test) if isinstance(node, ast.Compare) and ast.unparse(node).endswith(" None"))
+    return tuple(ast.unparse(node.left) for node in found)
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether an expression is a number other than 0, or made of numbers and constants."""
+    match value:
+        case ast.Constant(value=int(number)):
+            return number > 0 and not isinstance(number, bool)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.isupper() and len(name) > 1
+        case ast.BinOp(left=left, op=op, right=right):
+            return _is_number(left) and (isinstance(op, ast.Pow) or _is_number(right))
+        case _:
+            return False
+
+
+def _arithmetic(value: ast.expr) -> Iterator[str]:
+    """The texts of the operands of an expression, as far as operators reach."""
+    yield ast.unparse(value)
+    if isinstance(value, ast.BinOp | ast.UnaryOp | ast.BoolOp):
+        for inner in ast.iter_child_nodes(value):
+            if isinstance(inner, ast.expr):
+                yield from _arithmetic(inner)
+
+
 RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
     "layers": layers,
     "separate_stages": separate_stages,
@@ -364,4 +418,5 @@ RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
     "finished": finished,
     "no_see_above": no_see_above,
     "users_lines": users_lines,
+    "no_guesses": no_guesses,
 }

@@ -82,6 +82,19 @@ BROKEN = {
         ("minductor/core/x.py", '"""Sorted, as ab' + 'ove."""'),
     ],
     "users_lines": [("minductor/runtime/x.py", "warnings.warn('careful', stacklevel=2)")],
+    "no_guesses": [
+        ("minductor/cost/x.py", "rows = 256 if extent is None else extent"),
+        ("minductor/cost/x.py", "rows = extent if extent is not None else 1 << 20"),
+        ("minductor/ir/x.py", "blocks = BLOCK if known is None else -(-known // BLOCK)"),
+        ("minductor/passes/x.py", "sizes = [LONG if n is None and d in reduced else n or 0 for d, n in known]"),
+        ("minductor/passes/x.py", "total *= TYPICAL ** len(names) if known is None else known"),
+        (
+            "minductor/analysis/x.py",
+            "def size(known) -> int:\n    if known is None:\n        return 1024\n    return known",
+        ),
+        ("minductor/frontend/x.py", "weight = as_int(size) or 1"),
+        ("minductor/ir/x.py", "size = substitute(size, dict.fromkeys(free_symbols(size), TYPICAL))"),
+    ],
     "finished": [
         ("minductor/core/x.py", "# TO" + "DO later"),
         ("minductor/core/x.py", "def f():\n    raise NotImplementedError"),
@@ -97,6 +110,15 @@ KEPT = {
             "from minductor.core.names import unique\nfrom minductor.ir.program import nodes",
         ),
         ("minductor/driver.py", "from minductor.ir.program import nodes\nimport torch"),
+    ],
+    "no_guesses": [
+        ("minductor/cost/x.py", "rows = estimate(extent, hints)\nlow = 0 if size.lo is None else size.lo"),
+        ("minductor/cost/x.py", "step = ONE if move is None else steps[move]\ncount = sizes.get(name) or 1"),
+        (
+            "minductor/cost/x.py",
+            "def known(n) -> int:\n    if n is None:\n        return (size + 1) // 2 + 1\n    return n",
+        ),
+        ("minductor/core/expressions/hints.py", "high = MOST if high is None else high"),
     ],
     "separate_stages": [
         ("minductor/passes/order/x.py", "from minductor.passes.order import order"),

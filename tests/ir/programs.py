@@ -16,7 +16,7 @@ SOFTMAX = """program inference
 
 # two kernels and a product between them, in an order that was asked for too; arg0 is changed by the last one
 CHAIN = """program forward
-  symbol s0 [2, inf]
+  symbol s0 [2, 1099511627776] hint 100
   input s0 = s0
   input arg0: f32[s0, 8] stride [8, 1] cpu
   input arg1: f32[8, 8] stride [8, 1] cpu static
@@ -123,14 +123,14 @@ NUMBERS = """program inference
 
 # a program that calls one of its own with a size of its, and waits for what a call has started
 CALLS = """program inference
-  symbol s0 [2, inf]
+  symbol s0 [2, inf] hint 100
   input s0 = s0
   input arg0: f32[s0] stride [1] cpu
   buffer buf0: f32[s0] stride [1] cpu
   buffer buf1: f32[s0] stride [1] cpu
   region {
     program region_0
-      symbol s0 [2, inf]
+      symbol s0 [2, inf] hint 100
       input s0 = s0
       input arg0: f32[s0] stride [1] cpu
       buffer buf0: f32[s0] stride [1] cpu

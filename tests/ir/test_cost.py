@@ -34,7 +34,7 @@ program p
 """)
     [kernel] = program.nodes
     assert isinstance(kernel, Kernel)
-    cost = kernel_cost(kernel, program.buffer_table())
+    cost = kernel_cost(kernel, program.buffer_table(), ())
     assert (cost.read, cost.written) == (8 * 32 * 4, 8 * 32 * 4)
 
 
@@ -50,4 +50,4 @@ program p
 """)
     [kernel] = program.nodes
     assert isinstance(kernel, Kernel)
-    assert kernel_cost(kernel, program.buffer_table()).bytes == 0
+    assert kernel_cost(kernel, program.buffer_table(), ()).bytes == 0

@@ -12,6 +12,7 @@ ORDER = "a version is made once, before its readers, and read before the next"
 ONCE = "a symbol is defined once, before its first use"
 OBJECTS = "an output is in one group of distinct outputs, and a group is one view"
 CALLED = "a call names regions of its program and passes their sizes"
+HINT = "a hint is in the range of a size that the caller supplies"
 FORM = "ops have valid arguments, dtypes and axes"
 
 # rule, program, old text, new text
@@ -41,6 +42,9 @@ FAULTS = [
     (ONCE, NUMBERS, "(symbol u0)", "(none)"),
     (ONCE, NUMBERS, " defines u1", ""),
     (ONCE, NUMBERS, "index <f0>", "index <t0>"),
+    (HINT, CHAIN, "hint 100", "hint 1"),
+    (HINT, CHAIN, "hint 100", "hint 1099511627777"),
+    (HINT, NUMBERS, "symbol s0 [2, inf]", "symbol s0 [2, inf] hint 100\n  symbol f9 [-inf, inf] real hint 100"),
     (
         "each symbol that a call defines follows from a size of a result",
         NUMBERS,

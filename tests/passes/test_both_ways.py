@@ -70,11 +70,11 @@ def test_one_way_or_both_at_once_is_something_else() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "parts"),
-    [(64, 32, 8), (100_000, 32, ACCUMULATOR_BYTES // 128), (63, 1 << 14, 7), (S0, 32, 32), (64, S0, None)],
+    [(64, 32, 8), (100_000, 32, ACCUMULATOR_BYTES // 128), (63, 1 << 14, 7), (S0, 32, 1024), (64, S0, None)],
 )
 def test_parts_have_rows_enough_and_fit_the_stack(rows: int | Expr, columns: int | Expr, parts: int | None) -> None:
     axes, body = sums(rows, columns)
-    assert most_parts(body, axes, WAYS) == parts
+    assert most_parts(body, axes, WAYS, ()) == parts
 
 
 def centred_columns(b: Builder, axes: Sequence[Axis], x: int) -> None:
@@ -103,12 +103,12 @@ def scalar(b: Builder, axes: Sequence[Axis], x: int) -> None:
 def test_what_one_pass_cannot_do(fill: Callable[[Builder, Sequence[Axis], int], None], reason: str) -> None:
     axes, b, x = matrix(64, 32)
     fill(b, axes, x)
-    assert objection(b.build(), axes, WAYS) == reason
+    assert objection(b.build(), axes, WAYS, ()) == reason
 
 
 def test_columns_of_unknown_extent_have_no_accumulators() -> None:
     axes, body = sums(64, S0)
-    assert objection(body, axes, WAYS) == ("needs an accumulator for each element of i1, whose number is not known")
+    assert objection(body, axes, WAYS, ()) == ("needs an accumulator for each element of i1, whose number is not known")
 
 
 def only_kernel(program: Program) -> Kernel:
@@ -181,6 +181,6 @@ def test_the_columns_have_the_accumulators_wherever_most_bytes_lie() -> None:
             *((f"c{n}", (S0,), (integer(1),)) for n in range(3)),
         )
     }
-    made = schedule_kernel(kernel, buffers, CPU, []).schedule
+    made = schedule_kernel(kernel, buffers, CPU, [], ()).schedule
     assert made is not None
     assert {loop.axis for loop in loops(made.steps) if loop.kind == "vector"} == {"i0"}

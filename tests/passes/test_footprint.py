@@ -60,8 +60,8 @@ def test_a_row_that_no_cache_keeps_is_joined_with_what_reads_it_again_in_any_cas
     columns = 4 * LONG
     (kernel,), _ = fused(s.done(centred(s, x := s.input(64, columns), s.input(columns))), CPU)
     table = s.done(x).buffer_table()
-    assert read_again(kernel, table, CPU) == 64 * columns * 4
-    assert read_again(kernel, table, replace(CPU, cached_row_bytes=0)) == 0
+    assert read_again(kernel, table, CPU, ()) == 64 * columns * 4
+    assert read_again(kernel, table, replace(CPU, cached_row_bytes=0), ()) == 0
 
 
 @pytest.mark.parametrize(("count", "apart"), [(20, False), (31, True)])
@@ -70,10 +70,10 @@ def test_values_that_a_thread_has_no_registers_for_are_not_joined(count: int, ap
     kernels, refused = fused(program, GPU)
     assert (len(kernels) > 1) == apart
     assert any(reason.startswith("spilled registers") for reason in refused) == apart
-    assert all(spilled(kernel, GPU) == 0 for kernel in kernels)
+    assert all(spilled(kernel, GPU, ()) == 0 for kernel in kernels)
     (whole,), _ = fused(program, CPU)
-    assert (alive(whole.body) > 30) == apart == (spilled(whole, GPU) > 0)
-    assert spilled(whole, CPU) == 0
+    assert (alive(whole.body) > 30) == apart == (spilled(whole, GPU, ()) > 0)
+    assert spilled(whole, CPU, ()) == 0
 
 
 def test_what_is_summed_down_its_columns_as_well_is_not_walked_over_again_for_that() -> None:
@@ -82,7 +82,7 @@ def test_what_is_summed_down_its_columns_as_well_is_not_walked_over_again_for_th
     x, y = s.input(4096, 256), s.input(4096, 256)
     along = s.op("mul", s.op("sub", x, s.reduce("sum", s.op("mul", x, y), 1)), y)
     (kernel,), _ = fused(program := s.done(along, s.reduce("sum", s.op("mul", x, y), 0)), CPU)
-    assert read_again(kernel, program.buffer_table(), CPU) == 0
+    assert read_again(kernel, program.buffer_table(), CPU, ()) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.passes.sketch import Sketch, narrow, transpose
 def cost(program: Program) -> int:
     (kernel,) = program.nodes
     assert isinstance(kernel, Kernel)
-    return traffic(kernel, program.buffer_table())
+    return traffic(kernel, program.buffer_table(), ())
 
 
 def test_what_is_walked_in_order_costs_its_bytes() -> None:

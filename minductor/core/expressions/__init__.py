@@ -13,6 +13,7 @@ In reading order:
 - `expr.py`: the public names; substitution, evaluation, expansion.
 - `expr_parser.py`: the parser of printed expressions.
 - `bounds.py`: bounds and proofs under the extents of axes.
+- `hints.py`: estimates of sizes that only the call knows; they prove nothing.
 - `rewrite.py`: simplification under the extents of axes, and the coordinates of a flat offset.
 
 Laws: a rule is applied only if it holds for every value that the symbols' ranges allow. `parse_expr(str(e)) == e`. A

@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_leaves
 from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.expressions.hints import Hints
 from minductor.frontend.capture.captured_graph import (
     HIGHER_ORDER,
     Arg,
@@ -117,7 +118,12 @@ class _Reader:
         facts = sizes.facts()  # before symbols(), because a fact may have symbols of its own
         guards = () if has_guards() else sizes.guards(self._named_sizes())
         live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
-        return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts, guards=guards)
+        found = {"symbols": sizes.symbols(), "definitions": sizes.definitions(), "hints": self._hints()}
+        return replace(graph, **found, facts=facts, guards=guards)
+
+    def _hints(self) -> Hints:
+        """The example values of sizes; none for an export, whose package is called with sizes that nobody knows."""
+        return self.sizes.hints() if has_guards() else ()
 
     def _named_sizes(self) -> dict[Symbol, str]:
         """Symbol -> the name that messages give it: that of an input, or `x.size(0)` for a size of the input x."""
@@ -151,7 +157,7 @@ class _Reader:
         definitions = tuple(d for d in self.sizes.definitions() if d.symbol not in outer)
         symbols = tuple(s for s in self.sizes.symbols() if s in used)
         graph = replace(graph, inputs=(*first, *graph.inputs), symbols=symbols, definitions=definitions)
-        return Region(name, graph, outer)
+        return Region(name, replace(graph, hints=self._hints()), outer)
 
     def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
         """The donated inputs that share memory with no other input.

@@ -14,6 +14,7 @@ import torch
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.expressions.hints import Hints
 from minductor.ir.program.nodes import Body, Token
 from minductor.ir.program.size_sources import size_sources
 
@@ -147,6 +148,7 @@ class Graph:
     guards: tuple[Fact, ...] = ()  # about the caller's sizes, where no guard of Dynamo checks them
     regions: tuple[Region, ...] = ()
     fixed_stride_outputs: tuple[int, ...] = ()  # numbers of the outputs that must have the strides that were traced
+    hints: Hints = field(default=(), compare=False)  # the values of sizes in the example inputs; not in the text
 
     def text(self) -> str:
         """The graph as text, without what only this process knows; the store's key is made of this text."""

@@ -22,8 +22,9 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions import expr as ours
 from minductor.core.expressions.expr import Expr, Rel, Symbol, integer, maximum, minimum, symbol
 from minductor.core.expressions.expr_parser import parse_rel
+from minductor.core.expressions.hints import Hints, clamped
 from minductor.frontend.capture.captured_graph import Definition, Fact, Graph, Size
-from minductor.frontend.quirks.torch_versions import is_backed
+from minductor.frontend.quirks.torch_versions import example_values, is_backed
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import symbols_in
 
@@ -99,6 +100,14 @@ class SizeReader:
         found = dict.fromkeys(self.shape_env.simplify(guard.expr) for guard in self.shape_env.guards)
         message = "the arguments have other sizes than those that were traced: not {}"
         return tuple(Fact(self._body(g), message.format(g.xreplace(shown))) for g in found if g != sympy.true)
+
+    def hints(self) -> Hints:
+        """The value of each size in the example inputs, where torch knows it. Reading it adds no guard."""
+        values = example_values(self.shape_env)
+        found = [
+            (mine, theirs.xreplace(values)) for mine, theirs in self.torch_symbols().items() if mine.kind == "size"
+        ]
+        return tuple((mine, clamped(mine, int(value))) for mine, value in found if value.is_Integer)
 
     def torch_symbols(self) -> Mapping[Symbol, Any]:
         """Our symbol -> torch's SymPy symbol or expression."""

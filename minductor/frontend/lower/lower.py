@@ -67,10 +67,10 @@ class _Walk:
             self._order_after(count, node.after)
         outputs = tuple([self._output(a, graph.rebuilt.get(number)) for number, a in enumerate(graph.outputs)])
         self._drop_unread(outputs)
-        state = ctx.state
+        state, symbols = ctx.state, graph.symbols_of_caller()
         return Program(
             graph.role,
-            graph.symbols_of_caller(),
+            symbols,
             inputs,
             tuple(state.buffers.values()),
             place_definitions(graph, state.nodes, state.buffers, outputs)
@@ -82,6 +82,7 @@ class _Walk:
             tuple(state.regions.values()),
             self._distinct_objects(outputs),
             tuple(number for number in graph.fixed_stride_outputs if isinstance(outputs[number], View)),
+            tuple((s, hint) for s, hint in ctx.hints if s in symbols),
         )
 
     def _input(self, number: int) -> ir.Input:

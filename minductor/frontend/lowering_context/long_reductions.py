@@ -2,8 +2,8 @@
 
 Takes a domain, the dimensions that are reduced and the values to reduce. Gives a smaller domain and its values: the
 first kernel reduces the elements of each part of a row, the second one reduces the parts. Gives None if there are
-enough results or if the rows are short. The cut depends on shapes and the target only, so a sum has the same bits in
-every call. A size that is a symbol is assumed to be long. Refuses nothing.
+enough results or if the rows are short. The cut depends on shapes, hints and the target only, so a sum has the same
+bits in every call. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from minductor.core.dtypes import I64
 from minductor.core.expressions.expr import Expr, as_int, floordiv, integer, linear
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import element
@@ -25,7 +26,6 @@ from minductor.target import Target
 
 Values = Callable[[KernelBuilder, tuple[Expr, ...]], KernelValue | Sequence[KernelValue]]
 
-ASSUMED = 1 << 20  # assumed size of a dimension whose size is a symbol
 LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements: a shorter row (or column) is reduced by one program
 LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements: the smallest part of a row (or column)
 ALIGNED = 16  # elements: a block whose size is a multiple of it starts where a thread can load several elements at once
@@ -46,14 +46,13 @@ class Cut:
     is_exact: bool
 
 
-def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: Target) -> Cut | None:
+def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: Target, hints: Hints) -> Cut | None:
     """How to cut the reduced dimensions; None if the GPU has enough programs without a cut, or the rows are short."""
-    known = [as_int(n) for n in extents]
-    sizes = [ASSUMED if n is None and d in reduced else n or 0 for d, n in enumerate(known)]
+    sizes = [estimate(n, hints) for n in extents]
     length = math.prod(sizes[d] for d in reduced)
     if not target.is_gpu or not all(sizes) or length < LONG_COLUMN:
         return None
-    columns = _columns(extents, reduced, value)
+    columns = _columns(extents, reduced, value, hints)
     programs = math.prod(
         -(-n // target.columns_per_block) if d == columns else n for d, n in enumerate(sizes) if d not in reduced
     )
@@ -63,7 +62,7 @@ def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: 
     wanted = min(-(-WAVES * target.multiprocessors // programs), length // most)
     whole: list[int] = []
     for d in sorted(reduced):
-        if known[d] is None and wanted > 1:
+        if sizes[d] > wanted > 1 and as_int(extents[d]) is None:
             return Cut(tuple(whole), d, integer(wanted), floordiv(extents[d] + (wanted - 1), wanted), is_exact=False)
         if sizes[d] > wanted > 1:
             return _blocks(tuple(whole), d, sizes[d], wanted)
@@ -83,7 +82,7 @@ def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
     return Cut(whole, dim, integer(-(-size // block)), integer(block), is_exact=False)
 
 
-def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> int | None:
+def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values, hints: Hints) -> int | None:
     """The dimension along which most loaded elements are contiguous; None if that dimension is reduced."""
     loop = KernelBuilder(extents)
     value(loop, loop.coords)
@@ -93,7 +92,7 @@ def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> 
         if not isinstance(op.attrs, Load):
             continue
         found = linear(op.attrs.index, tuple(by_symbol))
-        weight = math.prod(as_int(extents[by_symbol[axis.symbol]]) or 1 for axis in loop.axes if axis.name in op.axes)
+        weight = estimate([extents[by_symbol[axis.symbol]] for axis in loop.axes if axis.name in op.axes], hints)
         for symbol, dim in by_symbol.items():
             if found is not None and as_int(found[0][symbol]) in (1, -1):
                 claims[dim] += weight

@@ -34,7 +34,7 @@ def store_reduction(
     kept = [d for d in range(len(extents)) if d not in reduced]
     places = kept if len(out.size) < len(extents) else [d if d in kept else None for d in range(len(extents))]
     at = [None if d is None else kept.index(d) for d in places]  # of each of out's dimensions, among the kept ones
-    if (cut := long_reductions.cut(extents, reduced, value, ctx.env.target)) is not None:
+    if (cut := long_reductions.cut(extents, reduced, value, ctx.env.target, ctx.hints)) is not None:
         extents, reduced, value = long_reductions.partial(ctx, extents, reduced, value, how, cut)
         kept = [d for d in range(len(extents)) if d not in reduced]
     loop = KernelBuilder([extents[d] for d in (*kept, *reduced)])

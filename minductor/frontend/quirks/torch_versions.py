@@ -131,3 +131,8 @@ def saturates_fp8() -> bool:
 def is_backed(shape_env: Any, symbol: Any) -> bool:
     """Whether a size symbol comes from an input, so that its value is known while tracing."""
     return symbol in shape_env.backed_var_to_val
+
+
+def example_values(shape_env: Any) -> Mapping[Any, Any]:
+    """SymPy symbol -> its value in the example inputs. The size of a jagged dimension is left out: it is no number."""
+    return {s: value for s, value in shape_env.backed_var_to_val.items() if getattr(value, "is_Integer", False)}

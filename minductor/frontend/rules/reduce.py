@@ -239,7 +239,7 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, compute)
 
-    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
+    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target, ctx.hints)) is not None:
 
         def single(loop: KernelBuilder, at: Coords) -> Sequence[KernelValue]:
             term = value(loop, at)
@@ -408,7 +408,7 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
     def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, compute)
 
-    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
+    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target, ctx.hints)) is not None:
 
         def terms(loop: KernelBuilder, at: Coords) -> Sequence[KernelValue]:
             return [KernelValue(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]

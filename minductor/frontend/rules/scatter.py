@@ -25,6 +25,7 @@ from typing import NamedTuple, TypeAlias
 from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, integer
+from minductor.core.expressions.hints import estimate
 from minductor.frontend.capture.size_formulas import count, is_one, is_zero, sizes
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
@@ -50,7 +51,6 @@ from minductor.frontend.rules.index import (
     replace_coord,
     unravel,
 )
-from minductor.ir.plan.storage import typical_size
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import ErrorKind, View
 
@@ -114,18 +114,18 @@ def accumulate_into(into: Destination, extents: Sequence[Expr], where: Where, wh
     """Combines values into the tensor by `kind`; in float32 if several 16-bit floats may meet in one element."""
     if not rounds_each_step(into.x.dtype, extents, where, kind):
         return write(into.ctx, into.target(), extents, where, what, kind)
-    if is_sparse(into.x, extents):
+    if is_sparse(into.ctx, into.x, extents):
         return accumulate_sparsely(into, extents, where, what, kind)
     total = write(into.ctx, into.as_float32(), extents, where, what, kind)
     return into.finish(total, lambda loop, value: value)
 
 
-def is_sparse(x: View, extents: Sequence[Expr]) -> bool:
+def is_sparse(ctx: Lowering, x: View, extents: Sequence[Expr]) -> bool:
     """Whether the tensor is so large, compared to the source, that copying it to float32 would cost more than the rest.
 
-    An estimate of cost: a symbolic size counts with a typical value.
+    Sizes that are not known are estimated.
     """
-    return typical_size(count(x.size)) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * typical_size(count(extents)))
+    return estimate(x.size, ctx.hints) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * estimate(extents, ctx.hints))
 
 
 def accumulate_sparsely(into: Destination, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:

@@ -30,11 +30,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from minductor.core.expressions.expr import Expr, add, as_int, free_symbols, integer, mul, substitute
+from minductor.core.expressions.expr import Expr, add, as_int, integer, mul
+from minductor.core.expressions.hints import estimate
 from minductor.ir.program.nodes import Buffer, Program, reads, views_of, writes
-
-# The number that stands for an unknown size in estimates.
-TYPICAL_SIZE = 256
 
 
 def storage_bytes(buffer: Buffer) -> Expr:
@@ -56,14 +54,6 @@ def span_elements(buffer: Buffer) -> Expr:
     return add(rest, count)
 
 
-def typical_size(size: Expr) -> int:
-    """The value of a size with TYPICAL_SIZE for each symbol, at least 0."""
-    known = as_int(size)
-    if known is None:
-        known = as_int(substitute(size, dict.fromkeys(free_symbols(size), TYPICAL_SIZE)))
-    return 0 if known is None else max(known, 0)
-
-
 def is_foreign(op: str) -> bool:
     """Whether an operator is none of torch's own: it may keep references to its arguments, or call graphs."""
     return not op.startswith(("aten.", "prims.", "_c10d_functional."))
@@ -75,7 +65,7 @@ class Usage:
     def __init__(self, program: Program) -> None:
         donated = {given.name for given in program.inputs if given.is_donated}
         ours = [b for b in program.buffers if b.kind == "local" or b.name in donated]
-        self.size = {buffer.name: typical_size(storage_bytes(buffer)) for buffer in ours}
+        self.size = {buffer.name: estimate(storage_bytes(buffer), program.hints) for buffer in ours}
         self.uses: list[tuple[str, ...]] = []  # by node
         self.users: dict[str, list[int]] = {name: [] for name in self.size}
         for position, node in enumerate(program.nodes):

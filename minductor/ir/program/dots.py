@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from minductor.core.dtypes import F32, F64
 from minductor.core.expressions.expr import as_int, linear
+from minductor.core.expressions.hints import estimate
 from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.nodes import Axis, Body, Check, Kernel, Op, Reduce, Scan, Store
 
@@ -102,7 +103,8 @@ def _roles(kernel: Kernel, reduce: int) -> tuple[str, str, str] | None:
     if not x - y or not y - x:
         return None
     order = {axis.name: number for number, axis in enumerate(kernel.axes)}
-    extents = {axis.name: _extent(axis) for axis in kernel.axes}
+    # no hints: a code generator asks too, which has none, and must find the same products
+    extents = {axis.name: estimate(axis.extent, ()) for axis in kernel.axes}
     steps = _steps(kernel)
 
     def most(names: Iterable[str], along: Callable[[str], int]) -> str:
@@ -112,11 +114,6 @@ def _roles(kernel: Kernel, reduce: int) -> tuple[str, str, str] | None:
     row = most(x - y if column in y else y - x, lambda name: 0)
     inner = most(op.attrs.axes, lambda name: 0)
     return None if min(extents[row], extents[column]) < MIN_ROWS_AND_COLUMNS else (row, column, inner)
-
-
-def _extent(axis: Axis) -> int:
-    known = as_int(axis.extent)
-    return 1 << 20 if known is None else known
 
 
 def _steps(kernel: Kernel) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ versions alone.
 The grammar, as `printer.py` writes it and `parser.py` reads it:
 
     program  ::= "program" NAME declaration* node* "return" argument*
-    declaration ::= "symbol" SYMBOL range                     a size that the caller supplies
+    declaration ::= "symbol" SYMBOL range ["hint" N]          a size that the caller supplies, and its example value
                 | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order; `donated`: the
                                                               call may overwrite or free it
                 | "input" SYMBOL                              a number as a parameter, in calling order
@@ -63,6 +63,7 @@ from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import DType, complex_parts
 from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, index_below, integer
+from minductor.core.expressions.hints import Hints
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.loops import Schedule
 from minductor.ir.program.memory_access import Access
@@ -523,6 +524,8 @@ class Program:
 
     `fixed_stride_outputs`: numbers of outputs whose reader (a later graph) relies on the traced strides. The other
     outputs go to the user only, and keep the strides that the operator returned.
+
+    `hints`: the values that some of the `symbols` have in the example inputs, for estimates of cost and for no proof.
     """
 
     name: str
@@ -536,6 +539,7 @@ class Program:
     regions: tuple[Program, ...] = ()
     distinct_outputs: tuple[tuple[int, ...], ...] = ()
     fixed_stride_outputs: tuple[int, ...] = ()
+    hints: Hints = ()
 
     def buffer_table(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}

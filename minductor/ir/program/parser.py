@@ -144,10 +144,12 @@ class _Reader:
         buffers: list[ir.Buffer] = []
         guards: list[ir.Guard] = []
         notes: list[ir.FusionRefusal | ir.MergedKernel | ir.NodeNote] = []
+        hints: list[tuple[Symbol, int]] = []
         regions: list[ir.Program] = []
         while True:
             if self.accept("symbol"):
                 symbols.append(self.symbol())
+                hints += [(symbols[-1], n) for n in self.each("hint", self.number)]
             elif self.accept("made"):
                 self.symbol()
             elif self.accept("input"):
@@ -172,7 +174,8 @@ class _Reader:
         parts = (tuple(symbols), tuple(inputs), tuple(buffers), tuple(nodes), outputs)
         distinct = self.each("distinct", self.numbers)
         strides = self.numbers() if self.accept("fixed_strides") else ()
-        return ir.Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), distinct, strides)
+        facts = (tuple(guards), tuple(notes), tuple(regions), distinct, strides, tuple(hints))
+        return ir.Program(name, *parts, *facts)
 
     def nested(self) -> ir.Program:
         """A region, with symbols of its own, even if the outer program has symbols of the same names."""

@@ -36,8 +36,9 @@ def print_body(body: ir.Body) -> str:
 
 def _program(program: ir.Program) -> Iterator[str]:
     yield f"program {program.name}"
+    hints = dict(program.hints)
     for symbol in program.symbols:
-        yield f"  symbol {_declared(symbol)}"
+        yield f"  symbol {_declared(symbol)}{f' hint {hints[symbol]}' if symbol in hints else ''}"
     for symbol in (made for node in program.nodes for made in ir.defined_symbols(node)):
         yield f"  made {_declared(symbol)}"
     table = program.buffer_table()

@@ -137,6 +137,13 @@ def _is_late(symbol: Symbol, known: set[Symbol]) -> bool:
     return symbol.kind in ir.CALL_SYMBOL_KINDS and symbol not in known
 
 
+def _hints_in_range(program: ir.Program) -> Iterator[str]:
+    for symbol, hint in program.hints:
+        is_size = symbol in program.symbols and symbol.kind == "size"
+        if not is_size or hint < (symbol.lo or 0) or (symbol.hi is not None and hint > symbol.hi):
+            yield f"{hint} is the hint for {symbol}"
+
+
 def _told_by_sizes(program: ir.Program) -> Iterator[str]:
     for node in program.nodes:
         if isinstance(node, ir.Extern):
@@ -423,6 +430,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "no two nodes have the same name": ("lower", _names_unique),
     "a call names regions of its program and passes their sizes": ("lower", _regions_called),
     "a symbol is defined once, before its first use": ("lower", _symbols_declared),
+    "a hint is in the range of a size that the caller supplies": ("lower", _hints_in_range),
     "each symbol that a call defines follows from a size of a result": ("lower", _told_by_sizes),
     "no index expression contains a float or bool symbol": ("lower", _scalars_stand_alone),
     "ops have valid arguments, dtypes and axes": ("lower", _ops_well_formed),

@@ -2,7 +2,7 @@
 
 Takes kernels and buffers. Gives a `Cost`; costs can be added. The rule: a kernel reads and writes each distinct element
 of a buffer once. `minductor bench --counts` applies the same rule to the kernels of another compiler. Refuses nothing:
-a size that is not a number counts as 1.
+a size that only the call knows is estimated.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, as_int, free_symbols, linear
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.nodes import Atomic, Buffer, Kernel, Load, Store
 from minductor.ir.program.ops import op_cost
 from minductor.ir.program.signature import all_ops
@@ -78,9 +79,9 @@ def distinct_elements(regions: Iterable[ElementSet], elements: int) -> int:
     return min(elements, sum(elements if each.count is None else each.count for each in set(regions)))
 
 
-def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
-    """Bytes and operations of one launch with static sizes; unknown extents count as 1."""
-    extents = {axis.name: _count(axis.extent) for axis in kernel.axes}
+def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer], hints: Hints) -> Cost:
+    """Bytes and operations of one launch, with unknown sizes estimated."""
+    extents = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
     read: dict[str, set[ElementSet]] = {}
     written: dict[str, set[ElementSet]] = {}
     operations = 0
@@ -96,26 +97,12 @@ def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
                 written.setdefault(ref.storage, set()).add(_region(index, kernel, extents))
             case _:
                 pass
-    return Cost(_bytes(read, buffers), _bytes(written, buffers), operations)
+    return Cost(_bytes(read, buffers, hints), _bytes(written, buffers, hints), operations)
 
 
-def known_bytes(buffer: Buffer) -> int:
-    """The bytes of a buffer; unknown sizes count as 1."""
-    return _elements(buffer) * buffer.dtype.itemsize
-
-
-def _elements(buffer: Buffer) -> int:
-    return prod(_count(size) for size in buffer.size)
-
-
-def _count(size: Expr) -> int:
-    known = as_int(size)
-    return 1 if known is None else known
-
-
-def _bytes(table: Mapping[str, set[ElementSet]], buffers: Mapping[str, Buffer]) -> int:
+def _bytes(table: Mapping[str, set[ElementSet]], buffers: Mapping[str, Buffer], hints: Hints) -> int:
     return sum(
-        distinct_elements(regions, _elements(buffers[name])) * buffers[name].dtype.itemsize
+        distinct_elements(regions, estimate(buffers[name].size, hints)) * buffers[name].dtype.itemsize
         for name, regions in table.items()
     )
 

@@ -195,7 +195,9 @@ def _in(where: str, name: str) -> str:
 def _cost(program: Program) -> Cost:
     """The cost of a program's own kernels, each once, since the number of runs of a region is not known."""
     buffers = program.real_table()
-    return sum((kernel_cost(node, buffers) for node in program.nodes if isinstance(node, Kernel)), Cost())
+    return sum(
+        (kernel_cost(node, buffers, program.hints) for node in program.nodes if isinstance(node, Kernel)), Cost()
+    )
 
 
 def _parts(program: Program, plan: Plan, where: str = "") -> Iterator[tuple[str, Program, Plan]]:

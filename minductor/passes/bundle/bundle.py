@@ -80,7 +80,9 @@ def _groups(program: Program, keys: list[Key | None], *, is_gpu: bool) -> tuple[
     edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
     order = AcyclicOrder(len(nodes), edges)
     kept = {view.ref.storage for view in views_of(program.outputs)}
-    local = {b.name: buffer_bytes(b) for b in program.buffers if b.kind == "local" and b.name not in kept}
+    local = {
+        b.name: buffer_bytes(b, program.hints) for b in program.buffers if b.kind == "local" and b.name not in kept
+    }
     groups: dict[int, list[int]] = {}
     latest: dict[Key, list[int]] = {}
     parameters = [_count_parameters(node) if key else 0 for node, key in zip(nodes, keys, strict=True)]

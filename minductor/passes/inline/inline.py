@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from minductor.analysis.domain import buffer_bytes, estimate, extents_of, has_division, pure_store, solve
+from minductor.analysis.domain import buffer_bytes, count_points, extents_of, has_division, pure_store, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.core.expressions.rewrite import simplify
 from minductor.cost.footprint import CHEAP, LAUNCH, operations
 from minductor.cost.products import block_counts
@@ -113,6 +114,7 @@ class _Inliner:
 
     def __init__(self, program: ir.Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
         self.program = program
+        self.hints = program.hints
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, ir.Kernel)}
         self.table = program.real_table()
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
@@ -124,7 +126,9 @@ class _Inliner:
         self.overwriter: dict[ir.Ref, int] = {}
         self.op_counts: list[int] = []
         self.max_live_bytes = most
-        self.product_blocks = {kernel.name: block_counts(kernel) for kernel in self.kernels.values() if is_gpu}
+        self.product_blocks = {
+            kernel.name: block_counts(kernel, self.hints) for kernel in self.kernels.values() if is_gpu
+        }
         self.storages: list[
             set[str]
         ] = []  # by position, the storages that a node touches, with those of producers that moved into it
@@ -218,7 +222,7 @@ class _Inliner:
         if solve(store.index, kernel.axes, store.index, extents_of(kernel.axes)) is None:
             return None
         value = next(op.args[0] for op in kernel.body.ops if op.attrs is store)
-        points = estimate(axis.extent for axis in kernel.axes)
+        points = count_points(kernel, self.hints)
         cost, moved = operations(kernel.body), 0.0
         for load in dict.fromkeys(ir.body_reads(kernel.body)):
             inner = before.get(load.ref)
@@ -235,7 +239,7 @@ class _Inliner:
         names = {symbol.name for symbol in free_symbols(load.index)}
         if any(symbol.kind == "value" for symbol in free_symbols(load.index)):
             return float(buffer.dtype.itemsize)
-        touched = estimate(axis.extent for axis in kernel.axes if axis.name in names)
+        touched = estimate([axis.extent for axis in kernel.axes if axis.name in names], self.hints)
         return buffer.dtype.itemsize * touched / points
 
     def _record_uses(self, kernel: ir.Kernel, stored: Expr | None, mine: _Uses, uses: dict[ir.Ref, _Uses]) -> None:
@@ -251,8 +255,9 @@ class _Inliner:
             if load.ref.storage not in self.writers:
                 continue
             users = uses.setdefault(load.ref, _Uses())
-            elements = estimate(self.table[load.ref.storage].size)
-            times = _uses_per_element(kernel, load.index, elements, self.product_blocks.get(kernel.name, {}))
+            elements = estimate(self.table[load.ref.storage].size, self.hints)
+            blocks = self.product_blocks.get(kernel.name, {})
+            times = _uses_per_element(kernel, load.index, elements, blocks, self.hints)
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
             for consumer, keys in mine.users.items():
                 for key, outer in keys.items():
@@ -278,7 +283,9 @@ class _Inliner:
         if any(len(self._storages_with(producer, consumer)) > MAX_BUFFERS for consumer in uses.users):
             return f"the consumer would touch more than {MAX_BUFFERS} buffers"
         for consumer in uses.users if self.max_live_bytes else ():
-            held = sum(buffer_bytes(self.table[other]) for other in self._intermediates_with(producer, consumer))
+            held = sum(
+                buffer_bytes(self.table[other], self.hints) for other in self._intermediates_with(producer, consumer)
+            )
             if held > self.max_live_bytes:
                 limit = f"the limit is {self.max_live_bytes}"
                 return f"a consumer would need {held} bytes of intermediate results at once; {limit}"
@@ -422,7 +429,7 @@ def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: ir.Buffer) -
     return sum(shares) * producer.input_bytes + producer.cost * (again - 1) <= kept
 
 
-def _uses_per_element(kernel: ir.Kernel, index: Expr, elements: int, blocks: Mapping[str, int]) -> float:
+def _uses_per_element(kernel: ir.Kernel, index: Expr, elements: int, blocks: Mapping[str, int], hints: Hints) -> float:
     """How often a kernel loads each element of a buffer through this index.
 
     That is once for each point of the outer axes that do not occur in the index; inner ones find the value in a
@@ -431,10 +438,10 @@ def _uses_per_element(kernel: ir.Kernel, index: Expr, elements: int, blocks: Map
     """
     names = {symbol.name for symbol in free_symbols(index)}
     if any(symbol.kind == "value" for symbol in free_symbols(index)):
-        return estimate(axis.extent for axis in kernel.axes) / max(1, elements)
+        return count_points(kernel, hints) / max(1, elements)
     inner = max((n for n, axis in enumerate(kernel.axes) if axis.name in names), default=-1)
     outside = (axis for axis in kernel.axes[: inner + 1] if axis.name not in names)
-    return float(prod(blocks.get(axis.name) or estimate((axis.extent,)) for axis in outside))
+    return float(prod(blocks.get(axis.name) or estimate(axis.extent, hints) for axis in outside))
 
 
 def _failing_indices(body: ir.Body) -> set[Symbol]:

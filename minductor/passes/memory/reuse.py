@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, integer, mul
-from minductor.ir.plan.storage import is_foreign, span_elements, storage_bytes, typical_size
+from minductor.core.expressions.hints import estimate
+from minductor.ir.plan.storage import is_foreign, span_elements, storage_bytes
 from minductor.ir.program.loops import positions
 from minductor.ir.program.nodes import (
     Atomic,
@@ -77,6 +78,7 @@ class _StorageFacts:
 
     def __init__(self, program: Program) -> None:
         self.nodes = program.nodes
+        self.hints = program.hints
         self.buffers = program.buffer_table()
         self.last_use: dict[str, int] = {}
         self.first_use: dict[str, int] = {}
@@ -107,6 +109,10 @@ class _StorageFacts:
         for name, number in self.last_use.items():
             if self.buffers[name].kind != "constant" and name not in self.returned:
                 self.dying_after.setdefault(number, []).append(name)
+
+    def bytes_of(self, buffer: Buffer) -> int:
+        """The bytes of a buffer, with unknown sizes estimated."""
+        return estimate(storage_bytes(buffer), self.hints)
 
     def can_be_taken_over(self, name: str) -> bool:
         """Whether another buffer may take over the storage of a buffer that has just died."""
@@ -174,7 +180,7 @@ def _taken_over(facts: _StorageFacts, in_place: Mapping[str, str]) -> Iterator[t
             if name in in_place or not (pool := waiting.get(_key(buffer))):
                 continue
             old = next((other for other in reversed(pool) if _is_cheap(facts.buffers[other], buffer)), None)
-            if old is not None and holding.keep(typical_size(storage_bytes(buffer)), facts.last_use[old], number):
+            if old is not None and holding.keep(facts.bytes_of(buffer), facts.last_use[old], number):
                 pool.remove(old)
                 yield name, old
         for name in facts.dying_after.get(number, ()):
@@ -187,7 +193,7 @@ def _memory_profile(facts: _StorageFacts, in_place: Mapping[str, str]) -> _Memor
     change = [0] * (len(facts.nodes) + 1)
     first = {name: 0 for name in facts.donated if name in facts.last_use or name in facts.returned} | facts.first_use
     for name, start in first.items():
-        size = typical_size(storage_bytes(facts.buffers[name]))
+        size = facts.bytes_of(facts.buffers[name])
         change[start + (name in in_place)] += size
         if name not in facts.returned:
             change[facts.last_use[name] + 1] -= size

@@ -69,9 +69,9 @@ class GreedyFusion:
         self.nodes: list[Node | None] = list(program.nodes)
         # These need a walk through a node's body, and are asked for again and again.
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
-        self.points = [count_points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
-        self.context = JoinContext(program.real_table(), env.target)
-        self.sizes = {name: buffer_bytes(buffer) for name, buffer in self.context.table.items()}
+        self.points = [count_points(node, program.hints) if isinstance(node, Kernel) else 0 for node in program.nodes]
+        self.context = JoinContext(program.real_table(), env.target, program.hints)
+        self.sizes = {name: buffer_bytes(buffer, program.hints) for name, buffer in self.context.table.items()}
         self.order = AcyclicOrder(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamps = [0] * len(self.nodes)
@@ -202,7 +202,11 @@ class GreedyFusion:
         self.stamps[first] += 1
         self.stamps[second] = -1
         self.is_changed = True
-        self.reads[first], self.writes[first], self.points[first] = reads(joined), writes(joined), count_points(joined)
+        self.reads[first], self.writes[first], self.points[first] = (
+            reads(joined),
+            writes(joined),
+            count_points(joined, self.program.hints),
+        )
         for ref in self.reads[first]:
             insort(self.readers[ref], first)
         for ref in self.writes[first]:

@@ -28,10 +28,11 @@ from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.both_ways import MANY_POINTS, both_ways, reduced_groups
 from minductor.analysis.both_ways import objection as both_ways_objection
-from minductor.analysis.domain import Solution, count_points, estimate, extents_of, has_division, is_bijection, solve
+from minductor.analysis.domain import Solution, count_points, extents_of, has_division, is_bijection, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear, substitute
+from minductor.core.expressions.hints import Hints, estimate
 from minductor.core.expressions.intervals import Range
 from minductor.core.expressions.rewrite import delinearize, simplify
 from minductor.cost.footprint import LAUNCH, read_again, repeated, spilled
@@ -86,6 +87,7 @@ class JoinContext(NamedTuple):
 
     table: Mapping[str, Buffer]
     target: Target
+    hints: Hints
 
     @property
     def cache_bytes(self) -> int:
@@ -107,7 +109,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: Join
     if len(_touched(first.body) | _touched(second.body)) - len(droppable) > MAX_BUFFERS:
         return CannotJoin(f"the fused kernel would touch more than {MAX_BUFFERS} buffers")
     reasons: dict[str, None] = {}
-    for is_first in _targets(first, second):
+    for is_first in _targets(first, second, context.hints):
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
@@ -122,10 +124,10 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: Join
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, context)
             if isinstance(joined, Kernel) and context.target.is_gpu:
-                reason = product_objection((first, second), joined)
+                reason = product_objection((first, second), joined, context.hints)
                 joined = joined if reason is None else CannotJoin(reason)
             if isinstance(joined, Kernel):
-                again = 0 if is_first else repeated(first, target.axes, solution, context.target)
+                again = 0 if is_first else repeated(first, target.axes, solution, context.target, context.hints)
                 joined = _if_faster((first, second), joined, again, context)
             if isinstance(joined, Kernel):
                 return joined
@@ -176,9 +178,9 @@ def _loads(body: Body) -> dict[Ref, list[Expr]]:
     return {ref: list(indices) for ref, indices in found.items()}
 
 
-def _targets(first: Kernel, second: Kernel) -> tuple[bool, ...]:
+def _targets(first: Kernel, second: Kernel, hints: Hints) -> tuple[bool, ...]:
     """Which axes to try: True means those of the first kernel. With equally many points, those of a reduction first."""
-    a, b = count_points(first), count_points(second)
+    a, b = count_points(first, hints), count_points(second, hints)
     if a != b:
         return (a > b,)
     is_first = _has_reduce(first.body) and not _has_reduce(second.body)
@@ -354,8 +356,9 @@ def _stored_values(
 
 def _if_faster(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, context: JoinContext) -> Kernel | CannotJoin:
     """The joined kernel if it costs at most its two kernels and a launch; `again`: the bytes of repeated operations."""
+    table, target, hints = context
     costs = [
-        (traffic(k, context.table), read_again(k, context.table, context.target), spilled(k, context.target))
+        (traffic(k, table, hints), read_again(k, table, target, hints), spilled(k, target, hints))
         for k in (*kernels, joined)
     ]
     more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
@@ -380,8 +383,12 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
         return _needs_different_loops(body)
     columns = _reduced(body) | _scanned(body).keys() if ways is None else ways.columns
     return (
-        (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
-        or _row_objection(body, axes, columns, context.cache_bytes)
+        (
+            _one_way_objection(body, axes, columns)
+            if ways is None
+            else both_ways_objection(body, axes, ways, context.hints)
+        )
+        or _row_objection(body, axes, columns, context)
         # a kernel that scans and does not reduce reads its row only once
         or _overwriting_objection(body, columns if _reduced(body) else set(), extents, context.table)
         or next(
@@ -424,12 +431,12 @@ def _names(axes: Iterable[str]) -> str:
     return ", ".join(sorted(axes))
 
 
-def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], cache: int) -> str | None:
+def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], context: JoinContext) -> str | None:
     """The reason why a kernel that reads its rows again after a reduction would be slow, or None."""
     if not _has_second_phase(body, columns):
         return None
-    rows = estimate(axis.extent for axis in axes if axis.name not in columns)
-    width = estimate(axis.extent for axis in axes if axis.name in columns)
+    rows = estimate([axis.extent for axis in axes if axis.name not in columns], context.hints)
+    width = estimate([axis.extent for axis in axes if axis.name in columns], context.hints)
     if rows < FEW_ROWS and rows * width > MANY_POINTS:
         return f"only {rows} rows could run in parallel"
     symbols = [axis.symbol for axis in axes]
@@ -439,6 +446,7 @@ def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], cache: i
             return None
     # No access is contiguous along a row. So neighbouring rows are processed in blocks, which must fit the cache. That
     # costs more arithmetic than two kernels and pays only if the data would leave the cache between the two.
+    cache = context.cache_bytes
     if width * ROW_BLOCK_BYTES > cache:
         return "rows that are not contiguous are read twice, and a block of them does not fit the cache"
     if 4 * rows * width > 8 * cache:

@@ -6,6 +6,7 @@ are preferred; one of them is always legal. Refuses nothing.
 
 from __future__ import annotations
 
+from minductor.core.expressions.hints import Hints
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule import cpu_steps as cpu
 from minductor.passes.schedule.draft import Draft, Recipe, blank
@@ -33,9 +34,9 @@ POINTWISE = (
 )
 
 
-def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> dict[str, Draft]:
+def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
-    start = blank(kernel, buffers, target)._replace(ordered=ordered_axes(kernel, buffers))
+    start = blank(kernel, buffers, target, hints)._replace(ordered=ordered_axes(kernel, buffers))
     made = {recipe.name: recipe.apply(start) for recipe in _recipes(start)}
     return {name: draft for name, draft in made.items() if draft is not None}
 

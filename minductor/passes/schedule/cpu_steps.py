@@ -236,13 +236,13 @@ def rows_and_columns(draft: Draft) -> Draft | None:
     """Reduces rows and columns in one pass, row by row; each part of the rows has accumulators for all columns."""
     kernel, touches = draft.kernel, draft.touches
     ways = both_ways(kernel.body, kernel.axes)
-    if ways is None or objection(kernel.body, kernel.axes, ways) is not None:
+    if ways is None or objection(kernel.body, kernel.axes, ways, touches.hints) is not None:
         return None
     vector = max(reversed([n for n in touches.axes if n in ways.columns]), key=touches.contiguous_bytes)
     joined = touches.by_stride([n for n in touches.axes if n != vector])
     down = [n for n in joined if n in ways.rows]
     inner = [*down, *(n for n in joined if n in ways.columns)]
-    most = most_parts(kernel.body, kernel.axes, ways) or 1
+    most = most_parts(kernel.body, kernel.axes, ways, touches.hints) or 1
     count = min(PARTS, most, draft.size(*touches.axes) // PART_WORK)
     split = max(down, key=draft.size)
     outer = [draft.level(split, "parallel", parts=count)] if count > 1 else []

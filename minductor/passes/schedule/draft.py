@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.touch import Touches
+from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import Dots
 from minductor.ir.program.loops import LoopKind
 from minductor.ir.program.nodes import Buffer, Kernel
@@ -109,9 +110,9 @@ class Recipe(NamedTuple):
         return made
 
 
-def blank(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> Draft:
+def blank(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> Draft:
     """The draft of a kernel before any step."""
-    touches = Touches(kernel, buffers)
+    touches = Touches(kernel, buffers, hints)
     joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
     kept = touches.by_stride([n for n in touches.axes if n not in joined])
     return Draft(kernel, touches, target, touches.vector_axis(), tuple(joined), tuple(kept))

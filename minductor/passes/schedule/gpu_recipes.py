@@ -18,6 +18,7 @@ from __future__ import annotations
 from math import prod
 
 from minductor.analysis.blocks import block_limits
+from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule.draft import Draft, Recipe, blank
@@ -36,10 +37,10 @@ REDUCTIONS = (
 SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
 
 
-def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> dict[str, Draft]:
+def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
     boxes = tuple(block_limits(kernel.body, kernel.axes))
-    start = blank(kernel, buffers, env.target)._replace(dots=find_dots(kernel), boxes=boxes)
+    start = blank(kernel, buffers, env.target, hints)._replace(dots=find_dots(kernel), boxes=boxes)
     is_asked = env.options.block_access != "offsets"
     made = {recipe.name: _drafted(recipe, start, is_asked=is_asked) for recipe in _recipes(start)}
     return {name: draft for name, draft in made.items() if draft is not None}

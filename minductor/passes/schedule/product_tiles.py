@@ -10,7 +10,6 @@ smallest.
 
 from __future__ import annotations
 
-from minductor.analysis.touch import ASSUMED
 from minductor.ir.program.dots import Dots
 from minductor.ir.program.nodes import Body, Round
 from minductor.passes.schedule.draft import Draft, Level, power_of_two
@@ -60,8 +59,7 @@ def operand_bytes(body: Body, position: int) -> int:
 
 def _block(draft: Draft, name: str) -> int:
     """The largest block that an axis may have."""
-    extent = draft.touches.extents[name]
-    block = max(LEAST, power_of_two(ASSUMED if extent is None else extent))
+    block = max(LEAST, power_of_two(draft.size(name)))
     return min(block, draft.limits.get(name, block))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from minductor.core.expressions.hints import Hints
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, NodeNote, Program
@@ -24,23 +25,27 @@ def schedule(program: Program, env: Env) -> Program:
     """The program with a schedule on each kernel; a kernel that has a schedule already keeps it."""
     table, notes = program.real_table(), list[NodeNote]()
     nodes = tuple(
-        schedule_kernel(node, table, env, notes) if isinstance(node, Kernel) and node.schedule is None else node
+        schedule_kernel(node, table, env, notes, program.hints)
+        if isinstance(node, Kernel) and node.schedule is None
+        else node
         for node in program.nodes
     )
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def schedule_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
+def schedule_kernel(
+    kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
+) -> Kernel:
     """One kernel with merged axes and its schedule. `notes` takes what each recipe would cost."""
     kernel = merge_axes(kernel)
     if not env.target.is_gpu:
-        drafts = _wanted(kernel, cpu_recipes.drafts(kernel, buffers, env.target), env, notes)
+        drafts = _wanted(kernel, cpu_recipes.drafts(kernel, buffers, env.target, hints), env, notes)
         return cpu_place.place(next(iter(drafts.values())))
     from minductor.passes.schedule import gpu_place, gpu_recipes  # a first call for a CPU does not wait for them
 
-    drafts = _wanted(kernel, gpu_recipes.drafts(kernel, buffers, env), env, notes)
-    made = _fastest({name: gpu_place.place(draft) for name, draft in drafts.items()}, buffers, env, notes)
-    return _with_library(made, kernel, buffers, env, notes) if env.options.autotune else made
+    drafts = _wanted(kernel, gpu_recipes.drafts(kernel, buffers, env, hints), env, notes)
+    made = _fastest({name: gpu_place.place(draft) for name, draft in drafts.items()}, buffers, env, notes, hints)
+    return _with_library(made, kernel, buffers, env, notes, hints) if env.options.autotune else made
 
 
 def _wanted(kernel: Kernel, drafts: dict[str, Draft], env: Env, notes: list[NodeNote]) -> dict[str, Draft]:
@@ -54,19 +59,23 @@ def _wanted(kernel: Kernel, drafts: dict[str, Draft], env: Env, notes: list[Node
     return drafts
 
 
-def _fastest(made: dict[str, Kernel], buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
+def _fastest(
+    made: dict[str, Kernel], buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
+) -> Kernel:
     """The kernel that is estimated to be the fastest, by the names of their recipes."""
     if len(made) == 1:
         return made.popitem()[1]
     from minductor.cost.seconds import seconds
 
-    prices = {name: seconds(kernel, buffers, env.target).seconds for name, kernel in made.items()}
+    prices = {name: seconds(kernel, buffers, env.target, hints).seconds for name, kernel in made.items()}
     taken = fastest(prices)
     notes.append(NodeNote("schedule", made[taken].name, price_list(prices, taken)))
     return made[taken]
 
 
-def _with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote]) -> Kernel:
+def _with_library(
+    made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
+) -> Kernel:
     """The kernel `made`; if it computes matrix products, with the library's way as a variant to choose from."""
     from minductor.passes.schedule.by_library import by_library
 
@@ -76,7 +85,7 @@ def _with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env:
         return made
     table = buffers | {buffer.name: buffer for buffer in variant.buffers}
     nodes = tuple(
-        schedule_kernel(node, table, env, notes) if isinstance(node, Kernel) else node for node in variant.nodes
+        schedule_kernel(node, table, env, notes, hints) if isinstance(node, Kernel) else node for node in variant.nodes
     )
     choice = Choice("matmul", "bits", ("extern", "native"), "extern")
     return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))

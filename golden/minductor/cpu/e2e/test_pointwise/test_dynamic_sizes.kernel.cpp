@@ -1,5 +1,5 @@
 // golden  tests/e2e/test_pointwise.py::test_dynamic_sizes   target=cpu  view=kernel  level=canonical  form=2
-// facts   kernels=1  block_accesses=3  bytes=12
+// facts   kernels=1  block_accesses=3  bytes=536903680
 
 // aten.mul.Tensor: mul
 // aten.add.Tensor: add_3
