@@ -37,7 +37,7 @@ from minductor.driver_tasks.argument_checks import check_compiler, check_graph, 
 from minductor.driver_tasks.artefacts import Artefacts, texts, variant_name
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
 from minductor.driver_tasks.placement import place
-from minductor.driver_tasks.stores import Stores
+from minductor.driver_tasks.stores import Stores, hints_file, serving
 from minductor.options import Options
 from minductor.pipeline import PIPELINE, Stage, resolve
 from minductor.target import Env
@@ -405,24 +405,28 @@ class Compiler:
     ) -> tuple[Entry, bool]:
         """The entry of `key`, and whether the store had it. One process builds it while others wait for the lock."""
         start = time.perf_counter()
-        if (entry := self._find(store, key, graph)) is not None:
+        if (entry := self._find(store, key, graph, env)) is not None:
             note = f"compiled before; it lies in {entry.path}"
             seconds = time.perf_counter() - start
             self.trace(env).stage(graph.role, "store", seconds, {}, (note,), texts(entry), lambda: f"key {key}")
             return entry, True
         with store.lock(key, timeout_s=env.options.compiler_timeout):
-            return self._find(store, key, graph) or self._build(store, key, graph, env, gm, is_dry=is_dry), False
+            return self._find(store, key, graph, env) or self._build(store, key, graph, env, gm, is_dry=is_dry), False
 
-    def _find(self, store: Store, key: str, graph: Graph) -> Entry | None:
-        """The entry of `key` whose guards hold for the graph's sizes. A graph without symbols has no guards."""
+    def _find(self, store: Store, key: str, graph: Graph, env: Env) -> Entry | None:
+        """The entry of `key` that serves the graph's sizes best and whose guards hold for them, if there is one.
+
+        A graph without symbols has no hints and no guards.
+        """
         if not graph.symbols:
             return store.get(key)
         from minductor.frontend.capture.symbolic_sizes import guards_hold
 
-        for entry in store.variants(key):
-            if guards_hold(json.loads(entry.text("guards.json")), graph):
-                return entry
-        return None
+        def choose(entries: Sequence[Entry]) -> Entry | None:
+            near = serving(entries, graph.hints if env.uses_hints else ())
+            return next((entry for entry in near if guards_hold(json.loads(entry.text("guards.json")), graph)), None)
+
+        return store.pick(key, choose)
 
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
         """Compiles a graph and puts its files into the store."""
@@ -443,7 +447,8 @@ class Compiler:
         guards = [str(guard.rel) for guard in plan.guards]
         files["report.json"] = json.dumps(report.to_json()).encode()
         files["guards.json"] = json.dumps(guards).encode()
-        return store.put(key, files, variant=variant_name(guards))
+        hints = hints_file(graph.hints if env.uses_hints else ())
+        return store.put(key, files | hints, variant=variant_name(guards, hints))
 
     # --- the pipeline
 

@@ -144,6 +144,14 @@ class Env:
     options: Options
     target: Target
 
+    @property
+    def uses_hints(self) -> bool:
+        """Whether a program may depend on the sizes of the first call.
+
+        A hint may change the order of additions. On a CPU, and in deterministic mode, bits must not depend on them.
+        """
+        return self.target.is_gpu and not self.options.deterministic
+
     def supported(self) -> tuple[Env, tuple[str, ...]]:
         """This Env without the options that have no effect on its target, and a note about each of them.
 

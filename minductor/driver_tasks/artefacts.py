@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minductor.backends import SOURCES, find_backend
 from minductor.driver_tasks.eager_fallback import Call
+from minductor.driver_tasks.stores import HINTS
 from minductor.pipeline import resolve
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 WINNER = "winner.txt"  # the tuned choice of a kernel, an entry of its own in the store
 # The files of every graph. A graph that has no other file has no kernel.
-OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json"))
+OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json", HINTS))
 VECTOR_BYTES = 16  # GPU kernels load vectors of this size; their address has to be a multiple of it
 
 
@@ -205,11 +206,11 @@ def texts(entry: Entry) -> dict[str, str]:
     return {name: entry.text(name) for name in entry.contents if name.endswith(shown)}
 
 
-def variant_name(guards: Sequence[str]) -> str:
-    """The name of a graph's entry under its key: graphs that differ in their guards only have the same key."""
+def variant_name(guards: Sequence[str], hints: Mapping[str, bytes]) -> str:
+    """The name of a graph's entry under its key: graphs that differ in guards and hints only have the same key."""
     from minductor.runtime.store.store import digest
 
-    return digest(*guards)[:16] if guards else "main"
+    return digest(*guards, *hints.values())[:16] if guards or hints else "main"
 
 
 def _unaligned_kernels(plan: Plan, graph: Graph) -> set[str]:

@@ -1,24 +1,30 @@
 """The stores of a Compiler: one for each cache folder, opened when it is first used.
 
-Takes folders. Gives stores, and runs functions on a store. Refuses nothing: if a store can no longer be written, a
-private store in a temporary folder replaces it, with a warning.
+Takes folders. Gives stores, runs functions on a store, and tells which entries serve a graph. Refuses nothing: if a
+store can no longer be written, a private store in a temporary folder replaces it, with a warning.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from math import log2
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from minductor.runtime.store.store import Store
+    from minductor.core.expressions.hints import Hints
+    from minductor.runtime.store.store import Entry, Store
 
 R = TypeVar("R")
 
 # The errors of a disk that is full, or that this process may not write.
 UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))
+HINTS = "hints.json"  # the hints of an entry, in a file of an entry that has some
+NEAR = 4.0  # an entry serves if each of its hints is at most so many times larger or smaller
+MOST_ENTRIES = 8  # of one graph; if there are so many, the nearest one serves however far it is
 
 
 class Stores:
@@ -61,3 +67,25 @@ class Stores:
         """Closes the opened stores; their files stay."""
         with self._lock:
             self._opened.clear()
+
+
+def hints_file(hints: Hints) -> dict[str, bytes]:
+    """The file of an entry that was compiled for these hints; no file without hints."""
+    return {HINTS: json.dumps({symbol.name: hint for symbol, hint in hints}).encode()} if hints else {}
+
+
+def serving(entries: Sequence[Entry], hints: Hints) -> Sequence[Entry]:
+    """The entries that may serve a graph with these hints, the nearest one first.
+
+    Every entry of the graph's key gives right results for all sizes; those that were compiled for far smaller or larger
+    sizes give them more slowly.
+    """
+    if not hints:
+        return entries
+    found: list[tuple[float, Entry]] = []
+    for entry in entries:
+        known: dict[str, int] = json.loads(entry.text(HINTS)) if HINTS in entry.contents else {}
+        apart = [abs(log2(max(1, hint) / max(1, known.get(symbol.name, hint)))) for symbol, hint in hints]
+        if max(apart) <= log2(NEAR) or len(entries) >= MOST_ENTRIES:
+            found.append((sum(apart), entry))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]

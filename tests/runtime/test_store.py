@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from minductor.core.errors import CorruptEntry, StoreRefused, StoreUnwritable
 from minductor.runtime.store import store as store_module
 from minductor.runtime.store.cache_folder import MARKER
-from minductor.runtime.store.store import MANIFEST, Store, digest
+from minductor.runtime.store.store import MANIFEST, Entry, Store, digest
 
 ROOT = Path(__file__).parents[2]
 KEY = digest("key")
@@ -87,14 +87,23 @@ def test_the_first_of_two_equal_keys_stays(store: Store) -> None:
     assert list((store.root / "temporary").iterdir()) == []
 
 
+def variants(store: Store) -> list[Entry]:
+    found: list[Entry] = []
+    store.pick(KEY, found.extend)
+    return found
+
+
 def test_variants_of_a_key(store: Store) -> None:
-    assert store.variants(KEY) == ()
+    assert variants(store) == []
     b = store.put(KEY, {"f": b"2"}, variant="b")
     a = store.put(KEY, {"f": b"1"}, variant="a")
-    assert store.variants(KEY) == (a, b)
+    assert variants(store) == [a, b]
     assert store.get(KEY) is None
     assert store.get(KEY, variant="b") == b
-    assert store.variants(digest("other")) == ()
+    assert store.pick(KEY, lambda entries: entries[1]) == b
+    hits, misses = store.stats.hits, store.stats.misses
+    assert store.pick(KEY, lambda entries: None) is None
+    assert (store.stats.hits, store.stats.misses) == (hits, misses + 1)
 
 
 @pytest.mark.parametrize("word", ["", ".", "..", "../x", "a/b", "/a", "a\x00b", ".hidden", "a" * 300, "a\n"])
@@ -231,7 +240,7 @@ def test_a_damaged_variant_leaves_the_others(store: Store) -> None:
     a = store.put(KEY, FILES, variant="a")
     (store.put(KEY, FILES, variant="b").path / "plan.json").unlink()
     with pytest.warns(CorruptEntry):
-        assert store.variants(KEY) == (a,)
+        assert variants(store) == [a]
 
 
 def test_an_unreadable_tally_is_a_reason_to_count(store: Store) -> None:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -33,7 +33,6 @@ from torch.utils._pytree import tree_leaves
 from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.core.expressions.hints import Hints
 from minductor.frontend.capture.captured_graph import (
     HIGHER_ORDER,
     Arg,
@@ -57,6 +56,9 @@ from minductor.frontend.quirks.torch_versions import (
     static_indices,
 )
 from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Token, symbols_in
+
+if TYPE_CHECKING:  # a graph of the store needs no estimates
+    from minductor.core.expressions.hints import Hints
 
 
 def capture(gm: fx.GraphModule, role: Role) -> Graph:

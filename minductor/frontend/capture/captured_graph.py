@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.core.expressions.hints import Hints
 from minductor.ir.program.nodes import Body, Token
 from minductor.ir.program.size_sources import size_sources
+
+if TYPE_CHECKING:  # a graph of the store needs no estimates
+    from minductor.core.expressions.hints import Hints
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr

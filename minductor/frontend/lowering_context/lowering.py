@@ -50,9 +50,7 @@ class Lowering:
         self.env = env
         self.lower_subgraph = lower_subgraph
         self.view_operators = view_operators
-        # A hint may change the order of additions: on a CPU, and in deterministic mode, bits must not depend on the
-        # sizes of the first call, so the program has no hints.
-        self.hints = graph.hints if env.target.is_gpu and not env.options.deterministic else ()
+        self.hints = graph.hints if env.uses_hints else ()
         self.is_eager_precise = env.options.precision == "eager"
         given = graph.symbols_of_caller()
         self.state = LoweringState(dict.fromkeys(s for s in graph.symbols if s not in given))

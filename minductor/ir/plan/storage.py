@@ -31,7 +31,6 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from minductor.core.expressions.expr import Expr, add, as_int, integer, mul
-from minductor.core.expressions.hints import estimate
 from minductor.ir.program.nodes import Buffer, Program, reads, views_of, writes
 
 
@@ -63,6 +62,8 @@ class Usage:
     """The storages that a program allocates or may free: their bytes, and the nodes that use them."""
 
     def __init__(self, program: Program) -> None:
+        from minductor.core.expressions.hints import estimate  # a graph of the store needs no estimates
+
         donated = {given.name for given in program.inputs if given.is_donated}
         ours = [b for b in program.buffers if b.kind == "local" or b.name in donated]
         self.size = {buffer.name: estimate(storage_bytes(buffer), program.hints) for buffer in ours}

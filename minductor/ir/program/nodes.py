@@ -59,14 +59,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from minductor.core.dtypes import DType, complex_parts
 from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, index_below, integer
-from minductor.core.expressions.hints import Hints
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.loops import Schedule
 from minductor.ir.program.memory_access import Access
+
+if TYPE_CHECKING:  # a graph of the store needs no estimates
+    from minductor.core.expressions.hints import Hints
 
 
 @dataclass(frozen=True, slots=True, order=True)

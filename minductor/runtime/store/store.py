@@ -27,7 +27,7 @@ import shutil
 import stat
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,11 +205,12 @@ class Store:
         entry = self._open(self._place(key, variant))
         return self._below._get(key, variant) if entry is None and self._below is not None else entry
 
-    def variants(self, key: str) -> tuple[Entry, ...]:
-        """All entries of the key, by variant. Counts one hit if there is any entry, else one miss."""
+    def pick(self, key: str, choose: Callable[[Sequence[Entry]], Entry | None]) -> Entry | None:
+        """The entry that `choose` takes of all entries of the key, sorted by variant. Counts a hit or a miss."""
         found = self._variants(key)
-        self._count(bool(found))
-        return tuple(found[name] for name in sorted(found))
+        entry = choose([found[name] for name in sorted(found)])
+        self._count(entry is not None)
+        return entry
 
     def _variants(self, key: str) -> dict[str, Entry]:
         found = {} if self._below is None else self._below._variants(key)
