@@ -117,7 +117,7 @@ class _Pricer:
         machine = self.machine
         cached = sum(walk.times * self.bytes_of(walk) for walk in self.walks) * self.programs
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
-        busy = min(1.0, self.programs / max(1, self.target.multiprocessors))
+        busy = min(1.0, max(1, self.programs) / max(1, self.target.multiprocessors))  # an axis may be empty
         return Cost(
             self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
             ((cached + self.spilled_bytes()) / machine.cache_bandwidth + self.exchanged() * machine.exchange) / busy,

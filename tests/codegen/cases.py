@@ -343,12 +343,12 @@ def group_norm() -> Sketch:
     return s
 
 
-def group_norm_last() -> Sketch:
+def group_norm_last(count: int = 2000) -> Sketch:
     """A group is a few channels, which are innermost."""
-    s = Sketch((3, 4, 6, 2000))
+    s = Sketch((3, 4, 6, count))
     n, g, c, k = s.i
-    place = 48000 * n + 6 * g + c + 24 * k
-    x = s.read("a", randn(3, 2000, 24), F32, place)
+    place = 24 * count * n + 6 * g + c + 24 * k
+    x = s.read("a", randn(3, count, 24), F32, place)
     total = s.b.reduce([x], ["i2", "i3"], combine("sum", F32))
     s.write(s.b.op("mul", s.b.op("sub", x, total), s.read("w", randn(24), F32, 6 * g + c)), F32, index=place)
     return s
@@ -478,23 +478,23 @@ def scan_between_maps(rows: int | Expr, columns: int | Expr, *, reverse: bool) -
     return s
 
 
-def scan_of_two(axis: int) -> Sketch:
+def scan_of_two(axis: int, rows: int = 30) -> Sketch:
     """x[n] = a[n] * x[n - 1] + b[n], and the value before it: a combine of three values, two of which move along."""
-    s = Sketch((30, 600))
+    s = Sketch((rows, 600))
     place = 600 * s.i[0] + s.i[1]
     region = Builder()
     a0, b0, _, a1, b1, _ = (region.parameter(n, F32) for n in range(6))
     body = region.build([region.op("mul", a0, a1), region.op("add", region.op("mul", a1, b0), b1), b0])
-    given = [s.b.op("sigmoid", s.read("a", randn(30, 600), F32, place)), s.read("b", randn(30, 600), F32, place)]
+    given = [s.b.op("sigmoid", s.read("a", randn(rows, 600), F32, place)), s.read("b", randn(rows, 600), F32, place)]
     made = s.b.scan([*given, given[1]], f"i{axis}", Combine("recurrence", (1.0, 0.0, 0.0), body))
     for number in range(3):
         s.write(s.b.project(made, number), F32)
     return s
 
 
-def scan_of_extremes() -> Sketch:
-    s = Sketch((30, 70))
-    x = s.b.op("floor", s.read("a", randn(30, 70) * 3, F32, 70 * s.i[0] + s.i[1]))
+def scan_of_extremes(rows: int = 30) -> Sketch:
+    s = Sketch((rows, 70))
+    x = s.b.op("floor", s.read("a", randn(rows, 70) * 3, F32, 70 * s.i[0] + s.i[1]))
     for name in ("last_max", "last_min"):
         made = s.b.scan([x, s.b.index(s.i[1])], "i1", combine(name, F32))
         s.write(made, F32)

@@ -5,7 +5,7 @@ Takes hypothesis' draws; gives Programs that `verify` accepts, and a way to run 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from hypothesis import strategies as st
@@ -29,11 +29,13 @@ Draw = Callable[[st.SearchStrategy[int]], int]
 
 
 @st.composite
-def programs(draw: st.DrawFn, most: int = 10, *, mutations: int = 1) -> Program:
-    """`mutations`: how many of 17 steps overwrite something."""
+def programs(
+    draw: st.DrawFn, most: int = 10, *, mutations: int = 1, scans: int = 0, sizes: Sequence[int] = SIZES
+) -> Program:
+    """`mutations`: how many of 17 steps overwrite something. `scans`: how many more are scans."""
     s = Sketch()
-    steps = (*STEPS, *(mutate,) * (mutations - 1))
-    matrix = [draw(st.sampled_from(SIZES)), draw(st.sampled_from(SIZES))]
+    steps = (*STEPS, *(mutate,) * (mutations - 1), *(scan,) * scans)
+    matrix = [draw(st.sampled_from(sizes)), draw(st.sampled_from(sizes))]
     pool = [s.input(*matrix), s.input(*matrix), s.input(matrix[1])]
     for _ in range(draw(st.integers(1, most))):
         step = steps[draw(st.integers(0, len(steps) - 1))]
@@ -74,6 +76,11 @@ def statistic(s: Sketch, view: View, other: View, n: int) -> View | None:
 
 def reduce(s: Sketch, view: View, other: View, n: int) -> View | None:
     return s.reduce(("sum", "max")[n % 2], view, n % len(view.size))
+
+
+def scan(s: Sketch, view: View, other: View, n: int) -> View | None:
+    dim = n % len(view.size)
+    return s.scan(("sum", "max")[n % 2], view, dim) if sizes_of(view)[dim] > 1 else None
 
 
 def turn(s: Sketch, view: View, other: View, n: int) -> View | None:

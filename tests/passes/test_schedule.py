@@ -110,9 +110,9 @@ def test_named_kernels_have_sound_nests(name: str) -> None:
 
 
 @st.composite
-def kernels(draw: st.DrawFn) -> Program:
+def kernels(draw: st.DrawFn, sizes: Sequence[int] = (1, 2, 3, 17, 64, 300, 5000)) -> Program:
     """A chain of map, reduce, map over random axes, read in a random order of them."""
-    extents = draw(st.lists(st.sampled_from([1, 2, 3, 17, 64, 300, 5000]), min_size=1, max_size=4))
+    extents = draw(st.lists(st.sampled_from(sizes), min_size=1, max_size=4))
     axes = [Axis(symbol(f"i{n}", "axis", 0, e - 1), integer(e)) for n, e in enumerate(extents)]
     b = Builder([axis.symbol for axis in axes])
 

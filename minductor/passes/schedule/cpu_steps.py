@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from minductor.analysis.both_ways import both_ways, most_parts, objection
 from minductor.analysis.strides import constant_step, step_of
-from minductor.ir.program.nodes import Load, Op
+from minductor.ir.program.nodes import Load, Op, Reduce
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.narrow import in_two_steps, narrow
@@ -211,17 +211,22 @@ def parts(draft: Draft) -> Draft | None:
     work *= width
     if steps >= FEW or work < 2 * PART_WORK:
         return None
-    split = max(_split_axes(draft), key=draft.size)
+    split = max(_split_axes(draft), key=draft.size, default=None)
+    if split is None:
+        return None
     part = _part(draft, split, min(PARTS, max(2, work // PART_WORK)))
     return draft._replace(levels=(*(each._replace(kind="serial") for each in outer), part, *inner))
 
 
 def _split_axes(draft: Draft) -> list[str]:
     """The reduced axes of which parts may be made: the vector axis first, if it is reduced and not in two steps."""
-    names = _joined(draft)
     is_two_steps = any(level.axis in draft.kept and level.kind == "serial" for level in draft.levels)
-    is_row = draft.vector in draft.joined and not is_two_steps
-    return [draft.vector, *names] if is_row and draft.vector is not None else names
+    if draft.vector is None or draft.vector not in draft.joined or is_two_steps:
+        return _joined(draft)
+    # A reduction along the vector axis has lanes, so a part cannot have accumulators for each element of other axes.
+    reduces = [(op.axes, op.attrs.axes) for op in draft.kernel.body.ops if isinstance(op.attrs, Reduce)]
+    rows = [over for kept, over in reduces if draft.vector in over and not set(kept).isdisjoint(draft.joined)]
+    return [name for name in (draft.vector, *_joined(draft)) if all(name not in over for over in rows)]
 
 
 def _part(draft: Draft, name: str, count: int) -> Level:

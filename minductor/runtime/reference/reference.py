@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,22 +30,28 @@ from minductor.runtime.reference.gpu_operators_on_cpu import ON_CPU
 
 
 def run_program(
-    program: ir.Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None
+    program: ir.Program,
+    inputs: Sequence[Any],
+    constants: Mapping[str, Any] | None = None,
+    run_kernel: RunKernel | None = None,
 ) -> tuple[Any, ...]:
-    """The program's outputs. Inputs that the program mutates are written."""
-    state = _State(program, constants or {})
+    """The program's outputs. Inputs that the program mutates are written.
+
+    `run_kernel` computes one kernel; without it, each operation of a kernel's body is one step for all its points.
+    """
+    state = State(program, constants or {}, run_kernel or _run_body)
     state.enter(inputs)
     for node in program.nodes:
         match node:
             case ir.Kernel():
                 with state.on(node):
-                    _Run(state, node.axes).body(node.body, ())
+                    state.run_kernel(state, node)
             case ir.Extern():
                 state.extern(node)
             case ir.SymbolDef(symbol, body, _):
-                state.sizes[symbol.name] = _Run(state, ()).body(body, ())[0].item()
+                state.sizes[symbol.name] = KernelRun(state, ()).body(body, ())[0].item()
             case ir.Require(body, message, _):
-                if not _Run(state, ()).body(body, ())[0].item():
+                if not KernelRun(state, ()).body(body, ())[0].item():
                     raise RuntimeError(message)
     state.leave(inputs)
     return tuple(state.value(output) for output in program.outputs)
@@ -55,11 +61,12 @@ LONG_SCAN = 2048  # elements: longer ones are not walked one by one
 
 
 @dataclass
-class _State:
+class State:
     """The storage versions as flat tensors. A write makes a copy of the version before it."""
 
     program: ir.Program
     constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
+    run_kernel: RunKernel
     sizes: dict[str, Any] = field(default_factory=dict)
     flat: dict[ir.Ref, Tensor] = field(default_factory=dict)
     is_imagined: bool = False  # the program is for a GPU, but its tensors are on the CPU
@@ -170,7 +177,15 @@ class _State:
     def region(self, given: ir.Region) -> Callable[..., tuple[Any, ...]]:
         program = next(p for p in self.program.regions if p.name == given.name)
         sizes = self.row(given.sizes)
-        return lambda *args: run_program(program, [*sizes, *args], self.constants)
+        return lambda *args: run_program(program, [*sizes, *args], self.constants, self.run_kernel)
+
+
+# Computes one kernel: reads and writes the versions of the state.
+RunKernel: TypeAlias = Callable[[State, ir.Kernel], None]
+
+
+def _run_body(state: State, kernel: ir.Kernel) -> None:
+    KernelRun(state, kernel.axes).body(kernel.body, ())
 
 
 def _rounded(value: Tensor, dtype: DType) -> Tensor:
@@ -195,7 +210,7 @@ def _newest(value: ir.Argument, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Argument:
             return value
 
 
-def _real(flat: Tensor) -> Tensor:
+def as_real_numbers(flat: Tensor) -> Tensor:
     """A tensor as kernels address it: complex numbers are pairs of real and imaginary parts."""
     return torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
 
@@ -214,10 +229,10 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return getattr(torch, dtype.torch_name)
 
 
-class _Run:
+class KernelRun:
     """One kernel. Each value is a tensor with a dimension for each kernel axis, of size 1 where it does not vary."""
 
-    def __init__(self, state: _State, axes: Sequence[Any]) -> None:
+    def __init__(self, state: State, axes: Sequence[Any]) -> None:
         self.state = state
         self.names = [axis.name for axis in axes]
         self.extents = [state.number(axis.extent) for axis in axes]
@@ -306,7 +321,7 @@ class _Run:
 
     def load(self, ref: ir.Ref, index: exprs.Expr, dtype: torch.dtype, mask: Tensor | None) -> Tensor:
         at = self.index(index)
-        flat = _real(self.state.open(ref))
+        flat = as_real_numbers(self.state.open(ref))
         if mask is not None:
             at = torch.where(mask, at, 0)
         if flat.numel() == 0 or at.numel() == 0:
@@ -317,7 +332,7 @@ class _Run:
         """Writes each point of the operation's own axes once."""
         shape = [n if name in op.axes else 1 for name, n in zip(self.names, self.extents, strict=True)]
         at = self.index(index).expand(shape).reshape(-1)
-        flat = _real(self.state.open(ref))
+        flat = as_real_numbers(self.state.open(ref))
         source = _first(value).expand(shape).reshape(-1).to(flat.dtype)
         if kind == "set":
             for place, value in zip(at.tolist(), source, strict=True):  # the last wins
@@ -335,8 +350,13 @@ class _Run:
             for d in dims:
                 value = value.sum(d, keepdim=True) if how.name == "sum" else value.prod(d, keepdim=True)
             return (value,)
+        return self.fold(values, dims, how)
+
+    def fold(self, values: Sequence[Tensor], dims: Sequence[int], how: ir.Combine) -> tuple[Tensor, ...]:
+        """The values combined along dimensions, which then have size 1."""
         kept = [d for d in range(len(self.names)) if d not in dims]
-        rows = [v.permute(*kept, *dims).reshape(*(v.shape[d] for d in kept), -1) for v in values]
+        count = math.prod(values[0].shape[d] for d in dims)
+        rows = [v.permute(*kept, *dims).reshape(*(v.shape[d] for d in kept), count) for v in values]
         made = self.halve(rows, how)
         shape = [1 if d in dims else values[0].shape[d] for d in range(len(self.names))]
         return tuple(m.reshape(shape) for m in made)
