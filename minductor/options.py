@@ -42,7 +42,8 @@ RECIPES = (
     *("persistent", "online", "looped", "unrolled", "product"),
     *("persistent4", "persistent8", "persistent16", "persistent32"),
     *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter"),
-    *("rows", "rows_in_parts", "rows_and_columns", "two_steps", "two_steps_in_parts", "columns", "columns_in_parts"),
+    *("rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
+    *("columns", "columns_in_parts"),
 )
 
 ENVIRONMENT: Mapping[str, str] = MappingProxyType({"MINDUCTOR_CACHE_DIR": "cache_dir", "MINDUCTOR_TRACE": "trace"})

@@ -11,6 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from minductor.analysis.strides import constant_step
+from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import as_int
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Reduce, Scan, Store
@@ -20,12 +21,13 @@ class Touch(NamedTuple):
     """One load or store.
 
     `steps`: by axis, how many elements further it is at the next point; None if that is not a constant. `weight`: the
-    bytes that it moves; those of a store count twice.
+    bytes that it moves; those of a store count twice. `dtype`: of the storage.
     """
 
     steps: dict[str, int | None]
     weight: int
     is_store: bool
+    dtype: DType
 
 
 class Touches:
@@ -63,8 +65,8 @@ class Touches:
         steps = {name: constant_step(op, axis.symbol) for name, axis in self.axes.items()}
         is_store = not isinstance(op.attrs, Load)
         moved = [name for name, step in steps.items() if step != 0]
-        itemsize = buffers[op.attrs.ref.storage].dtype.itemsize
-        return Touch(steps, self.size(moved) * itemsize * (2 if is_store else 1), is_store)
+        dtype = buffers[op.attrs.ref.storage].dtype
+        return Touch(steps, self.size(moved) * dtype.itemsize * (2 if is_store else 1), is_store, dtype)
 
     def contiguous_bytes(self, name: str) -> int:
         """The weight of the accesses that are contiguous along an axis, forwards or backwards."""

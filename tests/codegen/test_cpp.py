@@ -34,7 +34,7 @@ from minductor.runtime.build.probe import probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
-from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, randn
+from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, randn, softmax
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
@@ -97,6 +97,39 @@ def test_agrees_with_the_evaluator_on_any_number_of_threads(library: ctypes.CDLL
     for threads in (2, 3):
         again = launch(library, name, made, threads=threads)[1]
         assert all(torch.equal(a, b) for a, b in zip(results, again, strict=True))
+
+
+def norm_of_short_rows(size: tuple[int, int]) -> Sketch:
+    """A row is centred by its mean and scaled by its own weight and one of each column; the means are a result too."""
+    rows, length = size
+    s = Sketch(size)
+    i, j = s.i
+    x = s.read("a", randn(rows, length), F32, length * i + j)
+    mean = s.b.op("div", s.b.reduce([x], ["i1"], combine("sum", F32)), s.constant(float(length)))
+    centred = s.b.op("sub", x, mean)
+    squares = s.b.reduce([s.b.op("square", centred)], ["i1"], combine("sum", F32))
+    scaled = s.b.op("mul", s.b.op("mul", centred, s.b.op("rsqrt", squares)), s.read("s", randn(rows), F32, i))
+    s.write(s.b.op("mul", scaled, s.read("w", randn(length), F32, j)), F32)
+    s.write(mean, F32, axes=(0,))
+    return s
+
+
+@pytest.mark.parametrize("size", [(300, 7), (64, 16), (70, 32), (70, 49), (90, 127), (1000, 2)])
+@pytest.mark.parametrize("make", [softmax, norm_of_short_rows])
+def test_rows_side_by_side_have_the_bits_of_rows_by_themselves(
+    make: Callable[[tuple[int, int]], Sketch], size: tuple[int, int], tmp_path: Path
+) -> None:
+    sketch = make(size)
+    made = Case(sketch.program(), sketch.tensors)
+    made.tensors["a"][3] = -torch.inf
+    made.tensors["a"][5, 1] = torch.nan
+    made.tensors["a"][6] = -0.0
+    variants = {name: Env(Options(variant=name), by_name("cpu")) for name in ("rows", "side_by_side")}
+    texts = {name: text_of(schedule(made.program, env), name) for name, env in variants.items()}
+    assert [text.count("md_transpose(") for text in texts.values()] == [0, 2]
+    library = compiled(texts, tmp_path)
+    rows, beside = (launch(library, name, made, threads=2)[1] for name in variants)
+    assert all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(rows, beside, strict=True))
 
 
 def test_reduces_propagate_nan(library: ctypes.CDLL) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
 
-from minductor.ir.program.loops import loops
-from minductor.ir.program.nodes import Kernel, NodeNote, Program
+from minductor.core.dtypes import F32, I64
+from minductor.ir.program.build import Builder
+from minductor.ir.program.loops import loops, parse_schedule
+from minductor.ir.program.nodes import Kernel, NodeNote, Program, View
 from minductor.options import OPTION_RULES, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -99,6 +102,58 @@ def test_a_cpu_has_recipes_of_its_own() -> None:
     program = s.done(s.reduce("sum", s.input(4, 1 << 16), 1))
     kinds = [heads(tiled(program, name, "cpu")[0])[0].split()[0] for name in ("", "rows", "rows_in_parts")]
     assert kinds == ["serial", "parallel", "serial"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "is_beside"),
+    [
+        (4096, 49, True),
+        (4096, 32, True),
+        (4096, 64, False),  # fills vectors
+        (4096, 129, False),  # too long
+        (8, 49, False),  # too few
+    ],
+)
+def test_short_rows_of_a_cpu_are_the_lanes_of_vectors(rows: int, length: int, is_beside: bool) -> None:
+    kernel, _ = tiled(softmax(rows, length), "", "cpu")
+    assert ("parallel 16" in heads(kernel)) == is_beside
+    assert kernel.schedule is not None
+    wholes = {loop.is_whole for loop in loops(kernel.schedule.steps) if loop.kind == "vector"}
+    assert wholes == {False}  # 4096 rows are whole blocks
+    assert is_beside == any(loop.kind == "serial" and loop.lanes for loop in loops(kernel.schedule.steps))
+
+
+def test_rows_that_do_not_fill_blocks_are_computed_as_if_they_did() -> None:
+    kernel, _ = tiled(softmax(1001, 49), "", "cpu")
+    assert kernel.schedule is not None
+    assert {loop.is_whole for loop in loops(kernel.schedule.steps) if loop.kind == "vector"} == {True}
+    assert parse_schedule(str(kernel.schedule)) == kernel.schedule
+
+
+def remainders(s: Sketch) -> View:
+    def remainder(b: Builder, value: int) -> int:
+        return b.cast(b.op("mod", b.cast(value, I64), b.constant(3, I64)), F32)
+
+    return s.pointwise(remainder, s.input(1000, 49))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: s.pad(s.input(1000, 47), 1),
+        lambda s: s.gather(s.input(500, 49), s.input(1000)),
+        remainders,
+    ],
+)
+def test_rows_that_cannot_be_transposed_stay_by_themselves(make: Callable[[Sketch], View]) -> None:
+    """Rows that do not exist would be read under a mask or at a loaded place, or divide by 0."""
+    s = Sketch()
+    rows = make(s)
+    shifted = s.op("sub", rows, s.reduce("max", rows, 1))
+    kernel, notes = tiled(s.done(s.reduce("sum", s.op("exp", shifted), 1)), "side_by_side", "cpu")
+    assert "the recipe side_by_side is not legal here" in notes[0]
+    assert kernel.schedule is not None
+    assert not any(loop.is_whole for loop in loops(kernel.schedule.steps))
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Machine)])

@@ -11,6 +11,7 @@ Read the files in this order:
 - `cpp_checks.py`: index checks and assertions, whose first failure a kernel returns as its status.
 - `cpp_arrays.py`: the arrays on the stack that a schedule asks for.
 - `cpp_strips.py`, `cpp_stored.py`: conversions of 16-bit floats, in strips or not at all.
+- `cpp_transpose.py`: copies between memory and staging buffers.
 - `cpp_text.py`: literals, index expressions and indentation.
 - `cpp_math.py`: the sections of the headers that a kernel needs.
 - `cpp_math.h`, `cpp_double.h`, `cpp_special.h`, `cpp_convert.h`, `cpp_loops.h`, `cpp_transpose.h`: functions that g++

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from minductor.codegen.cpp.cpp_text import literal
 from minductor.core.dtypes import DType
 from minductor.ir.program.nodes import Combine
 
@@ -75,12 +76,18 @@ class Carry:
     arrays: tuple[Array, ...]
     dtypes: tuple[DType, ...]
     lanes: int
+    is_beside: bool = False  # the first dimension of the arrays is the lane of a serial loop
+    is_filled: bool = False  # each accumulator takes one value, so that none needs an initial one
 
     def elements(self) -> list[str]:
         return [f"{array.name}[l]" if self.lanes else array.element() for array in self.arrays]
 
     def at(self, index: str) -> list[str]:
         return [f"{array.name}[{index}]" for array in self.arrays]
+
+    def identities(self) -> list[str]:
+        """The initial values of the accumulators."""
+        return [literal(value, dtype) for value, dtype in zip(self.how.identity, self.dtypes, strict=True)]
 
     @property
     def size(self) -> int:

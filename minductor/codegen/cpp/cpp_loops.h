@@ -26,12 +26,12 @@ template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F
 }
 
 //@ md_join_lanes :
-// joins lane b into lane a, halves first, until lane 0 holds all of W
-template <int W, class F> MD_INLINE void md_join_lanes(F join) {
-  if constexpr (W > 1) {
+// joins lane b into lane a, halves first, until lanes 0 to N - 1 hold all of W
+template <int W, int N = 1, class F> MD_INLINE void md_join_lanes(F join) {
+  if constexpr (W > N) {
 #pragma omp simd
     for (int l = 0; l < W / 2; ++l) join(l, l + W / 2);
-    md_join_lanes<W / 2>(join);
+    md_join_lanes<W / 2, N>(join);
   }
 }
 

@@ -15,10 +15,11 @@ from itertools import pairwise
 from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim
 from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
-from minductor.codegen.cpp.cpp_text import index_text, literal
+from minductor.codegen.cpp.cpp_text import index_text
+from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
 from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type
-from minductor.core.dtypes import BF16, F32
-from minductor.core.expressions.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
+from minductor.core.dtypes import F32
+from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
 
@@ -256,41 +257,23 @@ class NestPrinter:
         self.carries[total.position] = total
 
     def transposed(self, loop: Loop) -> list[str]:
-        """The calls of md_transpose that replace two nested loops, if these only transpose elements into kept rows.
+        """The calls of md_transpose that replace two nested loops, if these only transpose elements into or from rows.
 
         [] for any other loop.
         """
         inner = loop.body[0] if len(loop.body) == 1 else None
         if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
             return []
-        calls = [self.transpose(loop.axis, inner.axis, p) if isinstance(p, int) else "" for p in inner.body]
+        ends = {axis: self.range(axis) for axis in (loop.axis, inner.axis)}
+        calls = [self.transpose(loop.axis, inner.axis, p, ends) if isinstance(p, int) else "" for p in inner.body]
         return calls if all(calls) else []
 
-    def transpose(self, outer: str, inner: str, position: int) -> str:
-        """The call that copies a load, whose elements are adjacent along `inner`, into a row in the order of `outer`.
-
-        "" if no call of md_transpose does this.
-        """
-        op, row = self.ops[position], self.kept.get(position)
-        if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
-            return ""
-        storage, dtype = self.values.storages[op.attrs.ref.storage]
-        axes = {s.name: s for s in free_symbols(op.attrs.index)}
-        split = linear(op.attrs.index, [axes[a] for a in (outer, inner) if a in axes])
-        is_whole = split is not None and len(split[0]) == 2 and split[0][axes[inner]] == 1
-        is_wide = dtype == BF16 or (dtype == op.dtype and dtype.itemsize == 4)
-        if split is None or not is_whole or not is_wide:
-            return ""
-        begin = {axes[a]: symbol(start, "axis") if (start := self.range(a)[0]) != "0" else 0 for a in (outer, inner)}
-        first = index_text(substitute(op.attrs.index, begin))
-        lengths = ", ".join(f"{end} - {start}" for start, end in (self.range(outer), self.range(inner)))
-        source = f"{storage} + {first}, {index_text(split[0][axes[outer]])}"
-        width = row.dims[1].count
-        starts = [(dim, self.range(dim.axis)[0], step) for dim, step in zip(row.dims, (f" * {width}", ""), strict=True)]
-        places = [
-            start + step for dim, start, step in starts if not dim.start and start != "0"
-        ]  # in an array of whole rows
-        return f"md_transpose({source}, {lengths}, {' + '.join((row.name, *places))}, {width});"
+    def transpose(self, outer: str, inner: str, position: int, ends: Ends) -> str:
+        """The call of md_transpose that replaces a load or store in two nested loops; "" if none does."""
+        op = self.ops[position]
+        if isinstance(op.attrs, Store):
+            return transposed_store(op, self.kept.get(op.args[0]), outer, inner, self.values, ends)
+        return transposed_load(op, self.kept.get(position), outer, inner, self.values, ends)
 
     def run(self, loop: Loop) -> None:
         """Writes the header and the body of a loop."""
@@ -458,6 +441,8 @@ class NestPrinter:
     def open(self, loop: Loop) -> None:
         axis = loop.axis
         first, last = self.range(axis)
+        if loop.is_whole:
+            last = f"{first} + {self.blocks[axis].size}"
         is_reversed = self.is_reversed(loop)
         if loop.kind == "parallel" and loop.carries:  # the first part exists even without elements
             last = index_text(maximum(self.extents[axis], 1))
@@ -476,6 +461,9 @@ class NestPrinter:
             self.out.open(f"for (int64_t {axis} = {last} - 1; {axis} >= {first}; --{axis})")
         else:
             self.out.open(f"for (int64_t {axis} = {first}; {axis} < {last}; ++{axis})")
+        if loop.kind == "serial" and loop.lanes:
+            place = axis if first == "0" else f"({axis} - {first})"
+            self.out.add(f"const int64_t {axis}_lane = {place} % {loop.lanes};")
 
     def is_reversed(self, loop: Loop) -> bool:
         """Whether a scan in the loop starts at the end of the axis."""
@@ -515,9 +503,9 @@ class NestPrinter:
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce | Scan)
         reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else (op.attrs.axis,)
-        lanes = max(
-            (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
-        )
+        walks = [each for each in loops((loop,)) if each.axis in reduced and position in _inside(each)]
+        beside = next((each for each in walks if each.kind == "serial" and each.lanes), None)
+        lanes = 0 if beside else max((each.lanes for each in walks), default=0)
         dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
         if isinstance(op.attrs, Scan):  # each loop that walks along it has accumulators of its own
             self.labels.pop(position, None)
@@ -525,8 +513,11 @@ class NestPrinter:
         if position in self.carries:
             names = tuple(f"{name}_block" for name in self.carries[position].names)
         dims = () if lanes else self.dims(op, reduced)
+        if beside is not None:
+            dims = (Dim(f"{beside.axis}_lane", "", beside.lanes), *dims)
         arrays = tuple(Array(f"{name}_lanes" if lanes else name, dims) for name in names)
-        carry = Carry(position, op.attrs.combine, names, arrays, dtypes, lanes)
+        is_filled = beside is not None and as_int(self.extents[beside.axis]) == beside.lanes
+        carry = Carry(position, op.attrs.combine, names, arrays, dtypes, lanes, beside is not None, is_filled)
         self.initialise(carry)
         self.carries[position] = carry
         return carry
@@ -536,20 +527,21 @@ class NestPrinter:
         return (label,) if count == 1 else tuple(f"{label}_{n}" for n in range(count))
 
     def initialise(self, carry: Carry) -> None:
-        for array, dtype, identity in zip(carry.arrays, carry.dtypes, carry.how.identity, strict=True):
-            first = literal(identity, dtype)
+        for array, dtype, first in zip(carry.arrays, carry.dtypes, carry.identities(), strict=True):
             if carry.size == 0:
                 self.out.add(f"{cpp_type(dtype)} {array.name} = {first};")
             else:
                 self.out.add(f"{array_type(dtype)} {array.name}[{carry.size}];")
-                self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
+                if not carry.is_filled:
+                    self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
 
     def accumulate(self, carry: Carry) -> None:
         args = [self.value(a) for a in self.ops[carry.position].args]
-        self.join(carry, carry.elements(), args)
+        self.join(carry, carry.elements(), args, carry.identities() if carry.is_filled else ())
 
-    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
-        results = self.values.joined(carry.how.body, left, right)
+    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str], first: Sequence[str] = ()) -> None:
+        """Combines `right` with `left`, or with its initial values `first`, and assigns the result to `left`."""
+        results = self.values.joined(carry.how.body, first or left, right)
         if any(
             text in left and text != target for target, text in zip(left, results, strict=True)
         ):  # an assignment below would overwrite a result
@@ -575,6 +567,10 @@ class NestPrinter:
             for name, array, dtype in zip(carry.names, arrays, carry.dtypes, strict=True):
                 self.values.define(name, dtype, f"{array.name}[0]")
             arrays = tuple(Array(name, ()) for name in carry.names)
+        if carry.is_beside:
+            arrays = tuple(replace(array, dims=array.dims[1:]) for array in arrays)
+            with self.out.block(f"md_join_lanes<{carry.size}, {arrays[0].count()}>([&](int a, int b) MD_LAMBDA", "});"):
+                self.join(carry, carry.at("a"), carry.at("b"))
         self.arrays[carry.position] = arrays
         if not arrays[0].dims:
             self.names[carry.position] = arrays[0].name

@@ -9,7 +9,7 @@ The text, which `str` writes and `parse_schedule` reads:
     schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
-                 ["cut" ("<" expression ">")*] "{" step* "}"
+                 ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 The kinds of loops on a CPU:
@@ -27,11 +27,14 @@ The words in the head of a loop:
   has accumulators for each block, and combines them afterwards in a fixed order. An inner loop may carry the same
   reduction again: it then has accumulators of its own and adds them to the outer ones at its end, so that sums stay
   short.
-- `lanes N`: a reduction along this vector loop has N accumulators.
+- `lanes N`: a reduction along this vector loop has N accumulators. Along a serial loop it has N accumulators for each
+  element of the vector loop inside; element e of the serial loop goes to accumulator e % N in both.
 - `unmasked`: masked ops whose conditions do not depend on the loop. If all of them hold, a copy of the loop without
   masks runs.
 - `cut`: the loop runs in pieces, which end at these values of the axis. Within a piece an index is a simpler
   expression.
+- `whole`: the loop runs through a whole block even where the axis ends earlier. Its ops touch arrays only, and nobody
+  reads the elements past the end of the axis.
 
 The words after the steps:
 
@@ -75,6 +78,7 @@ class Loop:
     carries: tuple[int, ...] = ()
     unmasked: tuple[int, ...] = ()
     cuts: tuple[Expr, ...] = ()
+    is_whole: bool = False
 
     @property
     def is_blocked(self) -> bool:
@@ -170,7 +174,7 @@ def _head(loop: Loop) -> str:
     lists = {"carry": print_positions(loop.carries), "unmasked": print_positions(loop.unmasked)}
     lists["cut"] = " ".join(f"<{at}>" for at in loop.cuts)
     words = "".join(f"{word} {value} " for word, value in {**numbers, **lists}.items() if value)
-    return f"{loop.kind} {loop.axis} {words}{{"
+    return f"{loop.kind} {loop.axis} {words}{'whole ' if loop.is_whole else ''}{{"
 
 
 _NO_SYMBOLS: Mapping[str, Symbol] = {}
@@ -215,6 +219,7 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     numbers = {"by": 0, "parts": 0, "lanes": 0}
     named: dict[str, tuple[int, ...]] = {"carry": (), "unmasked": ()}
     cuts: list[Expr] = []
+    is_whole = False
     while not tokens.accept("{"):
         word = tokens.take("name")
         if word in named:
@@ -225,9 +230,11 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
             while tokens.accept("<"):
                 cuts.append(read_expr(tokens, symbols))
                 tokens.expect(">")
+        elif word == "whole":
+            is_whole = True
         else:
             raise tokens.error(f"{word!r} in the head of the loop over {axis}")
     body = _read_steps(tokens, symbols)
     tokens.expect("}")
     block, parts, lanes = numbers.values()
-    return Loop(axis, kind, body, block, parts, lanes, named["carry"], named["unmasked"], tuple(cuts))
+    return Loop(axis, kind, body, block, parts, lanes, named["carry"], named["unmasked"], tuple(cuts), is_whole)

@@ -42,7 +42,7 @@ def place(draft: Draft) -> Kernel:
     is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned
     schedule = is_columns and group(nest(body, short_sums(draft, ROWS), lanes), body, touches.extents)
     schedule = unblock(schedule or nest(body, short_sums(draft, 1), lanes))
-    schedule = schedule if draft.staged is None else stage(schedule, *draft.staged)
+    schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
     return replace(draft.kernel, schedule=cut(unmask(schedule, body), draft.kernel))
 
 
@@ -173,7 +173,7 @@ class _Placer:
         lanes = 0
         if kind == "vector" and any(self.is_scan(p, level.axis) for p in group):
             kind = "serial"
-        if kind == "vector":
+        if kind == "vector" or level.has_lanes:
             joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
             if joined:
                 lanes = self.lane_count(joined, level)

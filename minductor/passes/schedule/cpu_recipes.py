@@ -11,6 +11,7 @@ from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule import cpu_steps as cpu
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.ordered_axes import ordered_axes
+from minductor.passes.schedule.side_by_side import rows_side_by_side
 from minductor.target import Target
 
 SCATTER = (Recipe("scatter", (cpu.scatter, cpu.settle)),)
@@ -19,6 +20,7 @@ ROWS = (
     Recipe("two_steps_in_parts", (cpu.two_steps, cpu.parts, cpu.settle)),
     Recipe("two_steps", (cpu.two_steps, cpu.settle)),
     Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
+    Recipe("side_by_side", (rows_side_by_side, cpu.settle)),
     Recipe("rows_in_parts", (cpu.rows, cpu.parts, cpu.settle)),
     Recipe("rows", (cpu.rows, cpu.settle)),
 )

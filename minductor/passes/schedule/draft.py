@@ -31,6 +31,7 @@ class Level(NamedTuple):
     block: int = 0
     parts: int = 0
     is_partial: bool = False  # each run of the loop has sums of its own, which are then added to those around it
+    has_lanes: bool = False  # a serial loop whose reductions have as many accumulators as along a vector loop
     is_shared: bool = False  # values that the loop would compute again are kept in rows even if they cost little
 
     @property
@@ -39,11 +40,12 @@ class Level(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """Loads that fill a staging buffer: contiguous along the axis `crossing`, strided along the axis `vector`."""
+    """Loads and stores by way of staging buffers: contiguous along the axis `crossing`, strided along `vector`."""
 
     crossing: str
     vector: str
     loads: frozenset[int]
+    stores: frozenset[int] = frozenset()
 
 
 class Draft(NamedTuple):

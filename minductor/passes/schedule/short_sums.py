@@ -30,7 +30,7 @@ def short_sums(draft: Draft, rows: int) -> list[Level]:
         if level.axis not in reduced or level.is_blocked:
             made.append(level)
             continue
-        most = LANE_RUN if level.kind == "vector" or draft.is_both_ways else LONG_RUN
+        most = LANE_RUN if _has_lanes(level) or draft.is_both_ways else LONG_RUN
         group = rows if number == len(levels) - 2 else 1
         is_inmost = not any(inner.axis in reduced for inner in levels[number + 1 :])
         count = -(-_run_length(draft, level, levels[:number], is_inmost=is_inmost) // group)
@@ -39,7 +39,7 @@ def short_sums(draft: Draft, rows: int) -> list[Level]:
             made[last] = made[last]._replace(is_partial=True)
             run = 1
         if count > most:
-            width = LANES if level.kind == "vector" else group
+            width = LANES if _has_lanes(level) else group
             made.append(level._replace(is_partial=True))
             while count > most:
                 width, count = width * most, -(-count // most)
@@ -57,10 +57,15 @@ def _run_length(draft: Draft, level: Level, outside: Sequence[Level], *, is_inmo
     if around is not None and around.block:
         extent = around.block
     elif is_inmost and level.extent is None:
-        extent = LONGEST_ROW if level.kind == "vector" else LONGEST_COLUMN
+        extent = LONGEST_ROW if _has_lanes(level) else LONGEST_COLUMN
     else:
         extent = draft.size(level.axis)
-    return -(-extent // LANES) if level.kind == "vector" else extent
+    return -(-extent // LANES) if _has_lanes(level) else extent
+
+
+def _has_lanes(level: Level) -> bool:
+    """Whether a reduction along the loop has several accumulators."""
+    return level.kind == "vector" or level.has_lanes
 
 
 def is_long_sum(op: Op, axis: str) -> bool:

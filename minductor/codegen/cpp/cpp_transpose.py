@@ -1,0 +1,71 @@
+"""Calls of md_transpose: copies between memory and a staging buffer, which is an array in another order of two axes.
+
+Takes a load or store, the array, the two axes and where their open blocks begin and end. Gives the text of the call.
+Refuses ("") a copy that no call of md_transpose does: elements of other sizes, or an index that is not linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minductor.codegen.cpp.cpp_arrays import Array
+from minductor.codegen.cpp.cpp_text import index_text
+from minductor.codegen.cpp.cpp_values import Values
+from minductor.core.dtypes import BF16, DType
+from minductor.core.expressions.expr import Expr, free_symbols, linear, substitute, symbol
+from minductor.ir.program.nodes import Load, Op, Store
+
+Ends = Mapping[str, tuple[str, str]]
+
+
+def transposed_load(op: Op, row: Array | None, outer: str, inner: str, values: Values, ends: Ends) -> str:
+    """The call that copies a load, whose elements are adjacent along `inner`, into an array in the order of `outer`."""
+    if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
+        return ""
+    name, dtype = values.storages[op.attrs.ref.storage]
+    memory = _memory(op.attrs.index, outer, inner, ends)
+    if memory is None or not (dtype == BF16 or _is_word(dtype, op.dtype)):
+        return ""
+    begin, stride = memory
+    return f"md_transpose({name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)});"
+
+
+def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: Values, ends: Ends) -> str:
+    """The call that stores an array in the order of `outer`; elements of the storage are adjacent along `inner`."""
+    if not isinstance(op.attrs, Store) or row is None or [d.axis for d in row.dims] != [inner, outer]:
+        return ""
+    name, dtype = values.storages[op.attrs.ref.storage]
+    memory = _memory(op.attrs.index, outer, inner, ends)
+    if memory is None or not _is_word(dtype, dtype):
+        return ""
+    begin, stride = memory
+    return f"md_transpose({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
+
+
+def _is_word(stored: DType, value: DType | None) -> bool:
+    """Whether elements are stored in four bytes, as they are computed."""
+    return stored == value and stored.itemsize == 4
+
+
+def _memory(index: Expr, outer: str, inner: str, ends: Ends) -> tuple[str, str] | None:
+    """The index at which the open blocks begin, and the stride along `outer`; None unless `inner` is contiguous."""
+    axes = {s.name: s for s in free_symbols(index)}
+    split = linear(index, [axes[a] for a in (outer, inner) if a in axes])
+    if split is None or len(split[0]) != 2 or split[0][axes[inner]] != 1:
+        return None
+    begin = {axes[a]: symbol(start, "axis") if (start := ends[a][0]) != "0" else 0 for a in (outer, inner)}
+    return index_text(substitute(index, begin)), index_text(split[0][axes[outer]])
+
+
+def _lengths(first: str, second: str, ends: Ends) -> str:
+    return ", ".join(stop if start == "0" else f"{stop} - {start}" for start, stop in (ends[first], ends[second]))
+
+
+def _at(row: Array, ends: Ends) -> str:
+    """The address in the array at which the open blocks begin, and the array's stride."""
+    width = row.dims[1].count
+    starts = [(dim, ends[dim.axis][0], step) for dim, step in zip(row.dims, (f" * {width}", ""), strict=True)]
+    places = [
+        start + step for dim, start, step in starts if not dim.start and start != "0"
+    ]  # in an array of whole rows
+    return f"{' + '.join((row.name, *places))}, {width}"
