@@ -22,7 +22,7 @@ from minductor.passes.rewriting.merge_axes import merge_axes
 from minductor.passes.schedule.cpu_place import runs_over
 from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
-from tests.codegen.cases import BUILDERS, S0, Sketch, case, randn
+from tests.codegen.cases import BUILDERS, S0, S1, Sketch, case, randn
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
@@ -233,6 +233,14 @@ def test_columns_are_summed_some_rows_at_a_time() -> None:
         "  vector i2 {\n    %2\n  }\n"
         "}"
     )
+
+
+def test_threads_share_the_rows_if_only_the_call_knows_how_many_columns_there_are() -> None:
+    s = Sketch((S1, S0))
+    x = s.read("a", randn(1), F32, s.i[0] * S0 + s.i[1])
+    s.write(s.b.reduce([x], ["i0"], combine("sum", F32)), F32, axes=[1])
+    shared = [loop for loop in loops(tiled(s.program()).schedule.steps) if loop.kind == "parallel"]  # type: ignore[union-attr]
+    assert [(loop.axis, loop.parts) for loop in shared] == [("i0", 64)]
 
 
 def test_columns_run_along_memory() -> None:

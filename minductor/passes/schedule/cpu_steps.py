@@ -206,7 +206,8 @@ def parts(draft: Draft) -> Draft | None:
     steps, work = (draft.size(*(each.axis for each in levels if each.axis != vector)) for levels in (outer, inner))
     width = draft.size(vector)
     if vector in draft.kept:
-        steps *= -(-width // COLUMN_BLOCK)
+        # columns that only the call counts may be few, while parts of the rows keep the threads busy in any case
+        steps *= 1 if draft.touches.extents[vector] is None else -(-width // COLUMN_BLOCK)
         width = min(width, WIDE_COLUMN_BLOCK)
     work *= width
     if steps >= FEW or work < 2 * PART_WORK:
