@@ -40,27 +40,31 @@ class Machine:
     launch: float  # seconds of the launch of a kernel
     program: float  # seconds from the end of a program to the first load of the next one
     join: float  # seconds of a reduction over the threads of a program of one warp; 16 warps take twice as long
-    exchange: float  # seconds for each element that moves from one thread to another, on all multiprocessors
+    sector: float  # seconds for each piece of memory of less than 32 bytes, on all multiprocessors
+    access: float  # seconds of a load or store of one thread, on all multiprocessors
+    exchange: float  # seconds for each result of a reduction that moves to another thread, on all multiprocessors
     resident_threads: int  # threads that one multiprocessor runs at once
     resident_programs: int  # programs that one multiprocessor runs at once
 
 
-# Fitted to kernels measured on an H100 and rounded (benchmarks/cost_model.md); the ratios serve an H200 as well. The
-# machines below follow from it by the bandwidths and rates of their data sheets.
+# Fitted to half of the kernels measured on an H100 and rounded (benchmarks/cost_model.md); the ratios serve an H200 as
+# well. The machines below follow from it by the bandwidths and rates of their data sheets.
 HOPPER = Machine(
-    bandwidth=2.85e12,
-    cache_bandwidth=1e13,
-    latency=0.8e-6,
+    bandwidth=2.95e12,
+    cache_bandwidth=1.2e13,
+    latency=0.3e-6,
     cache_latency=0.25e-6,
     operations=2.4e13,
     launch=2e-6,
-    program=0.2e-6,
-    join=0.18e-6,
-    exchange=9e-12,
+    program=0.25e-6,
+    join=0.3e-6,
+    sector=8.7e-12,
+    access=3.5e-13,
+    exchange=4e-11,
     resident_threads=2048,
     resident_programs=32,
 )
-AMPERE = replace(HOPPER, bandwidth=1.7e12, cache_bandwidth=7e12, operations=1.5e13)  # A100 of 80 GB
+AMPERE = replace(HOPPER, bandwidth=1.7e12, cache_bandwidth=8e12, operations=1.5e13)  # A100 of 80 GB
 BLACKWELL = replace(HOPPER, bandwidth=7e12, cache_bandwidth=2e13, operations=3e13)  # B200
 CDNA3 = replace(HOPPER, bandwidth=4.3e12, cache_bandwidth=1.5e13, operations=6e13)  # MI300X
 NOMINAL = HOPPER  # of a target that states no machine

@@ -1,35 +1,43 @@
 """What a scheduled kernel costs on a machine, in seconds.
 
-Takes a kernel with its schedule, the buffers and a target with machine numbers. Gives a `Cost`. Refuses nothing: a
-target without machine numbers is priced with the nominal ones of its kind.
+Takes a kernel with its schedule, the buffers, a target with machine numbers, and hints for unknown sizes. Gives a
+`Cost`. Refuses nothing: a target that states no machine numbers is priced with those of an H100.
 
 Four times are computed and then added as a norm, since each is partly hidden behind the others:
 
 - `memory`: bytes that come from or go to main memory, at the bandwidth of a copy. A row that a later walk reads again
   comes from the cache if all rows that are read at once fit there.
-- `cache`: bytes of all walks, at the bandwidth of the second-level cache, and the elements that change threads.
+- `cache`: what passes the second-level cache in all walks: bytes, pieces shorter than a sector, and accesses of a
+  thread, which are more where rows are not aligned; and the results of reductions that change threads.
 - `arithmetic`: operations of all points, at the rate of simple operations.
 - `waiting`: how long one program takes, times how often the programs that run at once are replaced by the next ones.
+
+The exponent of the norm is smaller where a multiprocessor runs one program at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from math import inf, prod
+from math import gcd, inf, prod
 from typing import NamedTuple
 
 from minductor.analysis.strides import constant_step
+from minductor.core.expressions.expr import free_symbols
 from minductor.core.expressions.hints import Hints, estimate
+from minductor.cost.registers import alive_across_reductions
 from minductor.cost.traffic import access_bytes
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
 from minductor.target import Target
 
-NORM = 4.0  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
+NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
 WORD = 4  # bytes of a register
+LONE_NORM = 2.7  # as NORM, where a multiprocessor runs one program at a time: nothing hides its waiting
+SECTOR = 32  # bytes that the second-level cache gives at least
+WIDEST = 16  # bytes of the widest load of a thread
 LONE = 4  # a multiprocessor draws so many times its share of the memory's bandwidth if the others are idle
 # bytes for each register that does not fit: it is written and read back several times, and nothing else runs meanwhile
 SPILL = 32 * WORD
@@ -43,10 +51,11 @@ class Cost(NamedTuple):
     arithmetic: float
     waiting: float
     launch: float
+    norm: float = NORM
 
     @property
     def seconds(self) -> float:
-        return sum(time**NORM for time in self[:4]) ** (1 / NORM) + self.launch
+        return sum(time**self.norm for time in self[:4]) ** (1 / self.norm) + self.launch
 
     @property
     def bound(self) -> str:
@@ -79,6 +88,8 @@ class _Pricer:
         self.programs = 1
         self.order: list[str] = []  # the axes of the tile, outermost first
         self.walked: set[str] = set()
+        self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
+        self.reduced = {axis for op in self.ops if isinstance(op.attrs, Reduce) for axis in op.attrs.axes}
         self.walks = list(self.flat(kernel.schedule.steps))
         self.threads = target.warp_size * next(int(c.default) for c in kernel.choices if c.id == "warps")
 
@@ -115,39 +126,68 @@ class _Pricer:
 
     def cost(self) -> Cost:
         machine = self.machine
-        cached = sum(walk.times * self.bytes_of(walk) for walk in self.walks) * self.programs
+        cached = sum(walk.times * self.cached(walk) for walk in self.walks) * self.programs
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
         busy = min(1.0, max(1, self.programs) / max(1, self.target.multiprocessors))  # an axis may be empty
         return Cost(
             self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
-            ((cached + self.spilled_bytes()) / machine.cache_bandwidth + self.exchanged() * machine.exchange) / busy,
+            (cached + self.spilled_bytes() / machine.cache_bandwidth + self.exchanged() * machine.exchange) / busy,
             work / machine.operations / busy,
             self.waves * self.program_seconds(),
             machine.launch,
+            NORM if self.resident > 1 else LONE_NORM,
         )
 
     # --- bytes
 
-    def bytes_of(self, walk: _Walk) -> int:
-        """The bytes that one run of a walk loads and stores."""
-        return sum(
-            self.elements(op) * self.table[op.attrs.ref.storage].dtype.itemsize
-            for op in (self.ops[p] for p in walk.positions)
-            if isinstance(op.attrs, Load | Store)
-        )
+    def cached(self, walk: _Walk) -> float:
+        """The seconds that one run of a walk takes of the caches and of the units that load and store."""
+        total = 0.0
+        for op in (self.ops[p] for p in walk.positions):
+            if isinstance(op.attrs, Load | Store):
+                size, width, elements = self.size_of(op), self.width(op), self.elements(op)
+                run = size * self.run(op)
+                moved = elements * size / self.machine.cache_bandwidth
+                alone = elements * size / run * self.machine.sector if run < SECTOR else 0.0
+                total += max(moved, alone, elements / width * self.machine.access)
+        return total
+
+    def size_of(self, op: Op) -> int:
+        """The bytes of an element of a load or store."""
+        assert isinstance(op.attrs, Load | Store)
+        return self.table[op.attrs.ref.storage].dtype.itemsize
+
+    def run(self, op: Op) -> int:
+        """The elements that lie next to each other in memory, of those that one program loads or stores at once."""
+        along = [axis for axis in self.order if self.step(op, axis) in (1, -1)]
+        return max((self.blocks[axis] for axis in along), default=1)
+
+    def step(self, op: Op, axis: str) -> int | None:
+        return constant_step(op, self.symbols[axis])
+
+    def width(self, op: Op) -> int:
+        """The elements that one instruction of a thread loads or stores: fewer where rows are not aligned."""
+        assert isinstance(op.attrs, Load | Store)
+        widest = max(1, WIDEST // self.size_of(op))
+        along = next((axis for axis in self.order if self.step(op, axis) == 1 and self.blocks[axis] > 1), None)
+        if along is None:
+            return widest if all(self.step(op, axis) == 0 for axis in self.order) else 1
+        rest = (self.step(op, axis) for axis in self.order if axis != along)
+        steps = [self.extents[along] if self.extents[along] % self.blocks[along] else 0, *(step or 0 for step in rest)]
+        return gcd(widest, *steps)
 
     def memory_bytes(self) -> float:
         """The bytes that pass main memory: each access once, and rows that left the cache and are read again."""
-        once: dict[object, int] = {}
+        once: dict[object, float] = {}
         for op in self.ops:
             if isinstance(op.attrs, Load | Store):
                 key = (op.attrs.ref.storage, op.attrs.index, isinstance(op.attrs, Store))
-                once[key] = access_bytes(op.attrs.index, self.kernel, self.table[op.attrs.ref.storage], self.hints)
+                once[key] = self.touched(op)
         rows = again = 0
         for position, op in enumerate(self.ops):
             if isinstance(op.attrs, Load) and self.walked.intersection(op.axes):
                 times = [walk.times for walk in self.walks if position in walk.positions]
-                size = self.elements(op) * self.table[op.attrs.ref.storage].dtype.itemsize
+                size = self.elements(op) * self.size_of(op)
                 if len(times) > 1 and self.is_own(op):
                     rows += times[0] * size
                     again += sum(times[1:]) * size
@@ -155,6 +195,15 @@ class _Pricer:
         half = self.target.l2_bytes / 2
         missing = min(1.0, max(0.0, (rows * at_once - half) / half)) if half else 0.0
         return sum(once.values()) + missing * again * self.programs
+
+    def touched(self, op: Op) -> float:
+        """The bytes of memory that an access touches. Where data decide the index, each run is a piece of its own."""
+        assert isinstance(op.attrs, Load | Store)
+        whole = access_bytes(op.attrs.index, self.kernel, self.table[op.attrs.ref.storage], self.hints)
+        if all(symbol.kind != "value" for symbol in free_symbols(op.attrs.index)):
+            return whole
+        points = prod(self.extents[axis] for axis in op.axes)
+        return min(whole, points * max(self.size_of(op), SECTOR / self.run(op)))
 
     def is_own(self, op: Op) -> bool:
         """Whether no other program loads the same values."""
@@ -167,33 +216,18 @@ class _Pricer:
     @cached_property
     def registers(self) -> float:
         """The registers of a thread: values that live across a reduction, and accumulators."""
-        tile = set(self.order)
-        last: dict[int, int] = {}
-        for position, op in enumerate(self.ops):
-            last.update(dict.fromkeys(op.args, position))
-        most = 0.0
-        for position, op in enumerate(self.ops):
-            if not isinstance(op.attrs, Reduce):
-                continue
-            if self.walked:
-                most = max(most, len(op.args) * self.elements(op) / self.threads)
-                continue
-            alive = 0.0
-            for earlier in range(position):
-                value = self.ops[earlier]
-                if last.get(earlier, 0) > position and tile & set(value.axes) and value.dtype is not None:
-                    size = value.dtype.itemsize
-                    if isinstance(value.attrs, Load):
-                        size = min(size, self.table[value.attrs.ref.storage].dtype.itemsize)
-                    alive += self.elements(value) * size / WORD / self.threads
-            most = max(most, alive)
-        return FIXED_REGISTERS + most
+        if self.walked:
+            joins = (op for op in self.ops if isinstance(op.attrs, Reduce))
+            return FIXED_REGISTERS + max((len(op.args) * self.elements(op) / self.threads for op in joins), default=0.0)
+        alive = alive_across_reductions(self.kernel.body, self.reduced)
+        return FIXED_REGISTERS + max((sum(map(self.elements, ops)) for ops in alive), default=0) / self.threads
 
     @property
     def most_registers(self) -> float:
         """The registers that a thread may have; no limit if the target states none."""
         target = self.target
-        return min(target.thread_registers or inf, target.registers / self.threads or inf)
+        limit = next((int(c.default) for c in self.kernel.choices if c.id == "registers"), 0)
+        return min(limit or inf, target.thread_registers or inf, target.registers / self.threads or inf)
 
     def spilled_bytes(self) -> float:
         """The bytes of registers that do not fit, written and read back by each thread."""
@@ -246,17 +280,11 @@ class _Pricer:
         return 0 if isinstance(op.attrs, Project) else op_cost(op.name)
 
     def exchanged(self) -> int:
-        """The elements that change threads: memory is contiguous along another axis than the innermost of the tile."""
-        inner = next((axis for axis in reversed(self.order) if self.blocks[axis] > 1), None)
-        if inner is None:
+        """The results of reductions that change threads: memory is contiguous along another axis than they reduce."""
+        if not self.order or self.walked or self.order[-1] not in self.reduced:
             return 0
-        symbol = {axis.name: axis.symbol for axis in self.kernel.axes}
-        walks = prod(-(-self.extents[axis] // self.blocks[axis]) for axis in self.walked)
-        total = 0
-        for op in self.ops:
-            if not isinstance(op.attrs, Load | Store) or inner not in op.axes:
-                continue
-            steps = {axis: constant_step(op, symbol[axis]) for axis in self.order if self.blocks[axis] > 1}
-            if steps[inner] not in (0, 1, -1) and any(step in (1, -1) for step in steps.values()):
-                total += self.elements(op) * self.programs * walks
-        return total
+        inner, *outer = reversed(self.order)
+        loads = [op for op in self.ops if isinstance(op.attrs, Load) and self.step(op, inner) not in (0, 1, -1)]
+        is_outer = any(self.step(op, axis) in (1, -1) for op in loads for axis in outer)
+        joins = (op for op in self.ops if isinstance(op.attrs, Reduce)) if is_outer else ()
+        return self.programs * sum(prod(self.blocks[axis] for axis in op.axes) for op in joins)

@@ -52,8 +52,8 @@ def test_a_narrow_row_takes_several_rows() -> None:
 
 def test_a_transpose_has_a_square_tile() -> None:
     s = Sketch()
-    x, y = s.input(256, 512), s.input(512, 256)
-    assert heads(tiled(s, s.op("add", x, transpose(y, 0, 1)))) == ["grid 32", "grid 32"]
+    x, y = s.input(2048, 4096), s.input(4096, 2048)
+    assert heads(tiled(s, s.op("add", x, transpose(y, 0, 1)))) == ["grid 64", "grid 64"]
 
 
 def test_a_short_row_stands_whole_in_the_tile() -> None:

@@ -127,10 +127,10 @@ def _chain(operands: Iterable[Postfix], operator: str) -> Postfix:
 def launch_metadata(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], variant: str = "") -> LaunchMetadata:
     """How the function `symbol` of a kernel is launched, with the default options of the kernel's choices."""
     found = defaults(kernel.choices)
-    warps, stages = found.get("warps"), found.get("stages")
-    assert isinstance(warps, int) and isinstance(stages, int | None)
+    warps, stages, registers = (found.get(name) for name in ("warps", "stages", "registers"))
+    assert isinstance(warps, int) and isinstance(stages, int | None) and isinstance(registers, int | None)
     kinds = dict(parameters(kernel, dtypes))
-    return LaunchMetadata(symbol, kinds, programs(kernel), blocks(kernel), warps, stages, variant)
+    return LaunchMetadata(symbol, kinds, programs(kernel), blocks(kernel), warps, stages, registers, variant)
 
 
 def other_launches(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:

@@ -37,6 +37,7 @@ class LaunchMetadata:
     blocks: Mapping[str, int]  # the size of each block parameter
     warps: int
     stages: int | None = None  # of software pipelining; None leaves the number to Triton
+    registers: int | None = None  # the most of a thread; None leaves the number to the compiler
     variant: str = ""  # how the launch differs from the default one, such as "XBLOCK=512"; "" is the default
 
     @property

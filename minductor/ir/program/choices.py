@@ -23,7 +23,10 @@ Config: TypeAlias = Mapping[str, Option]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One decision. `id`: "warps", "stages", the name of an axis (its block size), or what differs between variants."""
+    """One decision.
+
+    `id`: "warps", "stages", "registers", the name of an axis (its block size), or what differs between variants.
+    """
 
     id: str
     affects: Affects

@@ -66,10 +66,12 @@ class Draft(NamedTuple):
     ordered: frozenset[str] = frozenset()
     staged: Staged | None = None
     is_both_ways: bool = False
-    # On a GPU: matrix products; the warps of a program, or 0 if the size of the tile decides; for each access the
-    # largest block of each axis with which it is a block of memory; and the largest blocks that the steps may choose.
+    # On a GPU: matrix products; the warps of a program, or 0 if the size of the tile decides; the most registers of a
+    # thread, or 0 if the compiler decides; for each access the largest block of each axis with which it is a block of
+    # memory; and the largest blocks that the steps may choose.
     dots: Dots | None = None
     warps: int = 0
+    registers: int = 0
     boxes: tuple[Mapping[str, int], ...] = ()
     limits: Mapping[str, int] = {}  # never changed
 

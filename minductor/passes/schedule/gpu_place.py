@@ -25,7 +25,7 @@ def place(draft: Draft) -> Kernel:
             steps = (Loop(level.axis, level.kind, steps, block=level.block),)
     dots = () if draft.dots is None else draft.dots.reduces
     made = replace(draft.kernel, schedule=Schedule(steps, dots=dots))
-    return replace(made, choices=launch_choices(made, draft.target, _kept_limits(draft), draft.warps))
+    return replace(made, choices=launch_choices(made, draft, _kept_limits(draft)))
 
 
 def _kept_limits(draft: Draft) -> dict[str, int]:

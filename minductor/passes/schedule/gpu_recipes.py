@@ -22,23 +22,31 @@ from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule.draft import Draft, Recipe, blank
-from minductor.passes.schedule.gpu_steps import Hold, Walk, one_walk, product, spread, unroll
+from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, product, unroll
+from minductor.passes.schedule.reciprocal import divide_once
 from minductor.target import Env
 
 PRODUCTS = (Recipe("product", (product,)),)
-POINTWISE = (Recipe("elements", (spread,)),)
+POINTWISE = (
+    Recipe("elements", (Spread(),)),
+    Recipe("square64", (Spread(4096, 64),)),
+    Recipe("square", (Spread(side=32),)),
+)
 REDUCTIONS = (
-    Recipe("persistent", (Hold(), spread)),
-    Recipe("online", (one_walk, Walk(), spread)),
-    Recipe("looped", (Walk(), spread)),
-    *(Recipe(f"persistent{warps}", (Hold(warps), spread)) for warps in (4, 8, 16, 32)),
-    Recipe("unrolled", (unroll, spread)),
+    *(Recipe(f"persistent{warps}", (Hold(warps), Spread())) for warps in (4, 8, 16, 32)),
+    Recipe("persistent", (Hold(), Spread())),
+    Recipe("looped", (Walk(), Spread())),
+    Recipe("online", (one_walk, Walk(), Spread())),
+    Recipe("columns64", (Walk(32), Spread(side=64))),
+    Recipe("columns128", (Walk(16), Spread(side=128))),
+    Recipe("unrolled", (unroll, Spread())),
 )
 SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
 
 
 def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
+    kernel = divide_once(kernel, buffers)
     boxes = tuple(block_limits(kernel.body, kernel.axes))
     start = blank(kernel, buffers, env.target, hints)._replace(dots=find_dots(kernel), boxes=boxes)
     is_asked = env.options.block_access != "offsets"

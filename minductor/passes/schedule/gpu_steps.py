@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
+from minductor.cost.registers import alive_across_reductions
 from minductor.passes.schedule.draft import Draft, power_of_two, row_values
 from minductor.passes.schedule.online import online
 from minductor.passes.schedule.product_tiles import product_tiles
@@ -19,8 +20,8 @@ from minductor.passes.schedule.product_tiles import product_tiles
 OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
 FEWEST_HELD, MOST_HELD = 2, 64  # elements of a row for each thread
+SPARE_REGISTERS = 32  # of a thread, beside the values of its row
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
-CROSSING = 32  # elements: the side of a square tile, if accesses are contiguous along both axes
 AXES = 3  # of a tile, reduced ones not counted
 
 
@@ -48,7 +49,19 @@ class Hold(NamedTuple):
         if not is_legal:
             return None
         held = (draft.level(n, "tile", block=power_of_two(e)) for n, e in zip(draft.joined, known, strict=True))
-        return draft._replace(levels=(*draft.levels, *held), warps=self.warps)
+        return draft._replace(levels=(*draft.levels, *held), warps=self.warps, registers=self.registers(draft, row))
+
+    def registers(self, draft: Draft, row: int) -> int:
+        """The most registers of a thread with which two programs run at once, if it does not need more; else 0.
+
+        Without a limit the compiler loads weights early, into registers that a second program needs.
+        """
+        target, threads = draft.target, self.warps * draft.target.warp_size
+        if target.kind != "cuda" or not threads:
+            return 0
+        most = target.registers // (2 * threads)
+        alive = max(map(len, alive_across_reductions(draft.kernel.body, draft.joined)), default=0)
+        return most if alive * row // threads + SPARE_REGISTERS <= most < target.thread_registers else 0
 
 
 class Walk(NamedTuple):
@@ -102,27 +115,38 @@ def one_walk(draft: Draft) -> Draft | None:
     return None if kernel is draft.kernel else draft._replace(kernel=kernel)
 
 
-def spread(draft: Draft) -> Draft:
-    """Gives the rest of the tile to the axes that are not reduced; they become the grid."""
-    touches, target, row = draft.touches, draft.target, row_values(draft)
-    inner = draft.kept[::-1]
-    by_bytes = [n for n in inner if touches.contiguous_bytes(n)]
-    contiguous = sorted(by_bytes, key=touches.contiguous_bytes, reverse=True)
-    rest = [n for n in inner if n not in contiguous]
-    order = [*contiguous[:2], *(n for n in inner if n in rest or n in contiguous[2:])]
-    side, room = target.max_tile_values, max(1, target.max_tile_values // row)
-    if draft.is_outer:
-        side, room = target.columns_per_block, max(room, target.columns_per_block)
-    elif len(contiguous) > 1 and not touches.reduced:
-        side = CROSSING
-    blocks = dict.fromkeys(draft.kept, 1)
-    for name in order[:AXES]:
-        extent = touches.extents[name]
-        most = target.max_tile_values if extent is None else power_of_two(extent)
-        blocks[name] = min(most, side if name in contiguous[:2] else room, room, draft.limits.get(name, most))
-        room //= blocks[name]
-    grid = (draft.level(name, "grid", block=block) for name, block in blocks.items())
-    return draft._replace(levels=(*grid, *draft.levels))
+class Spread(NamedTuple):
+    """Gives the rest of the tile to the axes that are not reduced; they become the grid.
+
+    `values`: of the whole tile. `side`: the largest block of an axis along which memory is contiguous, if there are two
+    of them, or of the columns that are reduced. A 0 lets the target decide.
+    """
+
+    values: int = 0
+    side: int = 0
+
+    def __call__(self, draft: Draft) -> Draft | None:
+        touches, target, row = draft.touches, draft.target, row_values(draft)
+        inner = draft.kept[::-1]
+        by_bytes = [n for n in inner if touches.contiguous_bytes(n)]
+        contiguous = sorted(by_bytes, key=touches.contiguous_bytes, reverse=True)
+        rest = [n for n in inner if n not in contiguous]
+        order = [*contiguous[:2], *(n for n in inner if n in rest or n in contiguous[2:])]
+        values = self.values or target.max_tile_values
+        side, room = self.side or values, max(1, values // row)
+        if draft.is_outer:
+            side = self.side or target.columns_per_block
+            room = max(room, side)
+        elif self.side and (len(contiguous) < 2 or draft.joined):
+            return None
+        blocks = dict.fromkeys(draft.kept, 1)
+        for name in order[:AXES]:
+            extent = touches.extents[name]
+            most = values if extent is None else power_of_two(extent)
+            blocks[name] = min(most, side if name in contiguous[:2] else room, room, draft.limits.get(name, most))
+            room //= blocks[name]
+        grid = (draft.level(name, "grid", block=block) for name, block in blocks.items())
+        return draft._replace(levels=(*grid, *draft.levels))
 
 
 def product(draft: Draft) -> Draft | None:

@@ -18,6 +18,7 @@ from minductor.core.expressions.expr import Expr
 from minductor.ir.program.choices import Affects, Choice
 from minductor.ir.program.loops import Loop, loops
 from minductor.ir.program.nodes import Kernel, Reduce, Scan
+from minductor.passes.schedule.draft import Draft
 from minductor.target import Target
 
 # warps by the elements of a block of a matrix product, at least; matrix units since sm_90 serve four warps together
@@ -26,19 +27,20 @@ LEAST = 16  # elements of a block: what a matrix unit takes at least
 STAGES = (2, 3, 4)  # blocks that are loaded at the same time, in the loop of a matrix product
 
 
-def launch_choices(kernel: Kernel, target: Target, limits: Mapping[str, int], warps: int) -> tuple[Choice, ...]:
-    """The choices of one kernel. Block sizes are choices for matrix products only, by axis up to `limits`.
+def launch_choices(kernel: Kernel, draft: Draft, limits: Mapping[str, int]) -> tuple[Choice, ...]:
+    """The choices of a kernel that is placed by a draft.
 
-    `warps`: the default number of warps; 0 lets the size of the tile decide.
+    Block sizes are choices for matrix products only, by axis up to `limits`. A limit of registers has one option.
     """
     assert kernel.schedule is not None
+    target = draft.target
     first = {loop.axis: loop for loop in reversed(list(loops(kernel.schedule.steps)))}
     joins = [
         n
         for n, op in enumerate(kernel.body.ops)
         if isinstance(op.attrs, Reduce | Scan) and n not in kernel.schedule.dots
     ]
-    found = [_warps(kernel, first, target, "bits" if joins else "perf", warps)]
+    found = [_warps(kernel, first, target, "bits" if joins else "perf", draft.warps)]
     if kernel.schedule.dots and any(loop.kind == "serial" for loop in first.values()):
         default = 2 if target.kind == "hip" else 3  # AMD's compute units have a quarter of the shared memory
         found.append(Choice("stages", "perf", STAGES, default))
@@ -46,6 +48,8 @@ def launch_choices(kernel: Kernel, target: Target, limits: Mapping[str, int], wa
         extents = {axis.name: axis.extent for axis in kernel.axes}
         open_loops = [loop for loop in first.values() if loop.kind != "tile" and loop.block > 1]
         found += (_block(loop, extents[loop.axis], limits.get(loop.axis, 2 * loop.block)) for loop in open_loops)
+    if draft.registers:
+        found.append(Choice("registers", "perf", (draft.registers,), draft.registers))
     return tuple(found)
 
 

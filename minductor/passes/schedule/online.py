@@ -19,7 +19,7 @@ from minductor.passes.rewriting.prune import prune_body
 def online(kernel: Kernel, walked: Collection[str]) -> Kernel:
     """The kernel with an online softmax for each maximum and sum over the axes `walked`."""
     ops = kernel.body.ops
-    tops = {n: top for n, op in enumerate(ops) if (top := _maximum(op, ops, walked)) is not None}
+    tops = {n: top for n, op in enumerate(ops) if (top := maximum_of(op, ops, walked)) is not None}
     if not tops:
         return kernel
     b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
@@ -36,19 +36,21 @@ def online(kernel: Kernel, walked: Collection[str]) -> Kernel:
     return replace(kernel, body=prune_body(b.build()))
 
 
-def _maximum(op: Op, ops: tuple[Op, ...], walked: Collection[str]) -> int | None:
-    """If an op is the sum of exp(x - maximum): the position of this maximum of x over the same axes; else None."""
-    if not _is(op, "sum", walked) or ops[op.args[0]].name != "exp":
+def maximum_of(op: Op, ops: tuple[Op, ...], walked: Collection[str] | None = None) -> int | None:
+    """If an op is the sum of exp(x - maximum): the position of this maximum of x over the same axes; else None.
+
+    `walked`: the axes over which both may run; None for any.
+    """
+    axes = _reduced_by(op, "sum")
+    if axes is None or ops[op.args[0]].name != "exp" or not (walked is None or axes <= set(walked)):
         return None
     below = ops[ops[op.args[0]].args[0]]
-    if below.name != "sub" or not _is(top := ops[below.args[1]], "max", walked):
+    if below.name != "sub":
         return None
-    return below.args[1] if top.args[0] == below.args[0] and _axes(top) == _axes(op) else None
+    top = ops[below.args[1]]
+    return below.args[1] if _reduced_by(top, "max") == axes and top.args[0] == below.args[0] else None
 
 
-def _is(op: Op, how: str, walked: Collection[str]) -> bool:
-    return isinstance(op.attrs, Reduce) and op.attrs.combine.name == how and _axes(op) <= set(walked)
-
-
-def _axes(op: Op) -> set[str]:
-    return set(op.attrs.axes) if isinstance(op.attrs, Reduce) else set()
+def _reduced_by(op: Op, how: str) -> set[str] | None:
+    """The axes that an op reduces by the combine of this name; None for any other op."""
+    return set(op.attrs.axes) if isinstance(op.attrs, Reduce) and op.attrs.combine.name == how else None

@@ -62,7 +62,7 @@ def compiled_text(text: str, launch: LaunchMetadata) -> str:
 
     >>> text = "def a_0(x): f(x)\ndef f(x): ...\ndef b_1(x): ..."
     >>> compiled_text(text, LaunchMetadata("a_0", {"x": "i64"}, (2,), {}, 4)).splitlines()
-    ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4, None)"]
+    ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4, None, None)"]
     """
     functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     needed, pending = dict[str, str](), [launch.symbol]
@@ -71,7 +71,7 @@ def compiled_text(text: str, launch: LaunchMetadata) -> str:
         if one in functions and one not in needed:
             needed[one] = ast.unparse(functions[one])
             pending += [node.id for node in ast.walk(functions[one]) if isinstance(node, ast.Name)]
-    options = (launch.parameters, launch.blocks, launch.warps, launch.stages)
+    options = (launch.parameters, launch.blocks, launch.warps, launch.stages, launch.registers)
     return "\n".join([*needed.values(), str(options)]).replace(launch.symbol, "kernel")
 
 
@@ -119,6 +119,8 @@ def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, i
     options: dict[str, Any] = {"num_warps": launch.warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
     if launch.stages is not None:
         options["num_stages"] = launch.stages
+    if launch.registers is not None:
+        options["maxnreg"] = launch.registers
     if "tl.device_assert(" in compiled_text(text, launch):
         # without debug, Triton drops assertions; integers wrap around as in eager, with or without it
         options.update(debug=True, sanitize_overflow=False)

@@ -44,7 +44,7 @@ class Kernel:
         return self.launch  # the grid is ignored: the launch computes it
 
     def launch(self, *args: Any, **constants: Any) -> None:
-        """Launches with the blocks, warps and stages for which the binary was compiled."""
+        """Launches with the blocks, warps, stages and registers for which the binary was compiled."""
         given = args[: self.given]
         if not args[0].is_cuda:  # the interpreter has no streams
             self.run(*given, 0)
@@ -74,6 +74,8 @@ class Triton:
         constants = {**metadata.blocks, "num_warps": metadata.warps}
         if metadata.stages is not None:
             constants["num_stages"] = metadata.stages
+        if metadata.registers is not None:
+            constants["maxnreg"] = metadata.registers
         arguments = dict(zip(metadata.arguments, (*tensors, *numbers), strict=True))
         count = _programs(graph, metadata.programs, arguments)
         return graph.create_node(

@@ -1,14 +1,12 @@
 # golden  tests/e2e/test_gpu_kernels.py::test_kernel[embedding]   target=sm_90  view=kernel  level=canonical  form=2
-# facts   kernels=1  block_accesses=2  tiles=2  bytes=18907136  peak=16777216
+# facts   kernels=1  block_accesses=2  tiles=1  bytes=18907136  peak=16777216
 
 # aten.embedding.default: embedding
 # aten.add.Tensor: add
 @triton.jit
-def fused_embedding_add_0(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
-    program = tl.program_id(0)
-    i1 = program % tl.cdiv(1024, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
-    program = program // tl.cdiv(1024, XBLOCK)
-    i0 = program * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+def fused_embedding_add_0(in0, in1, out2, XBLOCK: tl.constexpr):
+    i1 = tl.arange(0, XBLOCK)
+    i0 = tl.program_id(0)
     x0 = tl.load(in0 + i0)
     v0 = x0
     v0_exists = (v0 >= 0) & (v0 < 512)

@@ -1,0 +1,51 @@
+"""One division for each row of a softmax: only where 16-bit storage rounds the difference away, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from minductor.core.dtypes import BF16, F16, F32, DType
+from minductor.ir.program.nodes import Kernel
+from minductor.options import Options
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.schedule.reciprocal import divide_once
+from minductor.target import Env, by_name
+from tests.passes.sketch import Sketch
+
+ENV = Env(Options(), by_name("sm_90"))
+
+
+def quotients(stored: DType, *, top: str = "max", reader: str = "") -> list[str]:
+    """The divisions and products of a softmax whose result is `stored`.
+
+    `top`: what is subtracted from a row. `reader`: an operation on the quotients, whose result is stored instead.
+    """
+    s = Sketch()
+    x = s.input(64, 256)
+    shifted = s.op("exp", s.op("sub", x, s.reduce(top, x, 1)))
+    y = s.op("div", shifted, s.reduce("sum", shifted, 1))
+    program = s.done(s.op(reader, y) if reader else y)
+    made = fuse(inline(program, ENV), ENV)
+    (kernel,) = (node for node in made.nodes if isinstance(node, Kernel))
+    table = {name: replace(buffer, dtype=stored) for name, buffer in made.real_table().items()}
+    return [op.name for op in divide_once(kernel, table).body.ops if op.name in ("div", "mul")]
+
+
+@pytest.mark.parametrize("stored", [BF16, F16])
+def test_quotients_that_are_stored_with_16_bits_are_products(stored: DType) -> None:
+    assert quotients(stored) == ["div", "mul"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param({"stored": F32}, id="stored with 32 bits"),
+        pytest.param({"stored": BF16, "reader": "neg"}, id="read by something else"),
+        pytest.param({"stored": BF16, "top": "min"}, id="a sum that may be so small that its reciprocal is infinite"),
+    ],
+)
+def test_other_quotients_stay(case: dict[str, object]) -> None:
+    assert quotients(**case) == ["div"]  # pyright: ignore[reportArgumentType]
