@@ -14,6 +14,10 @@ TILE = "minductor.codegen.triton.triton_tile"
 WRAPPER = "minductor.codegen.wrapper.wrapper_python"
 REUSE = "minductor.passes.memory.reuse"
 MEMORY = "minductor.passes.memory.memory"
+CPU_PLACE = "minductor.passes.schedule.cpu_place"
+GPU_PLACE = "minductor.passes.schedule.gpu_place"
+GPU_STEPS = "minductor.passes.schedule.gpu_steps"
+ORDERED = "minductor.passes.schedule.ordered_axes"
 JOIN = "minductor.passes.rewriting.join_kernels"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -75,6 +79,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "copy_(span.memory)",
     ),
     Mutant("wrong-candidate-wins", "minductor.runtime.tune.tune", "Tuner._fastest", "if reason:", "if False:"),
+    # --- loop nests
+    Mutant("nest-scatter-in-any-order", ORDERED, "ordered_axes", "free &= {", "free |= {"),
+    Mutant("nest-scan-in-vectors", CPU_PLACE, "_Placer.loop", 'kind = "serial"', 'kind = "vector"'),
+    Mutant("nest-half-a-row", GPU_STEPS, "Hold.__call__", "block=power_of_two(e))", "block=power_of_two(e) // 2)"),
+    Mutant("nest-scan-begins-anew", GPU_PLACE, "_Phases.loop", "Reduce | Scan)", "Reduce)"),
     # --- scheduling
     Mutant("fusion-off", "minductor.passes.fuse.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
     Mutant("over-fusion", JOIN, "_overwriting_objection", "if load.index != write.index:", "if False:"),

@@ -22,6 +22,7 @@ from pytest_plugin.adapters import FreshStore
 from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 from tests.runtime.effects import Effect, check
+from tests.runtime.nests import assert_nests
 
 pytestmark = pytest.mark.long
 canonical = pytest.mark.golden(level="canonical")
@@ -175,6 +176,43 @@ def test_texts_and_bits_are_the_same_everywhere(compiled: Compile, device: str) 
         return (first @ second).sin(), sum(others, others[0]).sum(0)
 
     compiled(f, *(torch.randn(64, 64, device=device) for _ in range(8)))
+
+
+# --- loop nests, which are also run without a compiler
+
+
+@pytest.mark.must_fail_under("nest-scatter-in-any-order")
+@canonical
+def test_rows_that_meet_in_a_scatter(compiled: Compile) -> None:
+    def f(x: Tensor, i: Tensor) -> Tensor:
+        return torch.zeros(5, 8).index_add(0, i, x)
+
+    given = torch.randn(2000, 8), torch.arange(2000) % 5
+    compiled(f, *given)
+    assert_nests(f, *given, target="cpu")
+
+
+@pytest.mark.must_fail_under("nest-scan-in-vectors")
+@canonical
+def test_a_scan_along_memory(compiled: Compile) -> None:
+    compiled(lambda x: x.cumsum(1), torch.randn(4, 20))
+    assert_nests(lambda x: x.cumsum(1), torch.randn(4, 20), target="cpu")
+
+
+@pytest.mark.must_fail_under("nest-half-a-row")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_row_that_a_program_holds(compiled: Compile) -> None:
+    compiled(lambda x: x - x.sum(-1, keepdim=True), torch.randn(8, 100))
+    assert_nests(lambda x: x - x.sum(-1, keepdim=True), torch.randn(8, 100), target="interpret")
+
+
+@pytest.mark.must_fail_under("nest-scan-begins-anew")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_scan_of_several_blocks(compiled: Compile) -> None:
+    compiled(lambda x: x.cumsum(0), torch.randn(20_000))
+    assert_nests(lambda x: x.cumsum(0), torch.randn(20_000), target="interpret")
 
 
 # --- kernels of GPUs, on the interpreter

@@ -84,7 +84,7 @@ def assert_recipes(built: cases.Sketch, target: str) -> None:
     """Each recipe that is legal for the kernel gives the numbers of its body."""
     program = built.program()
     for _, made in schedules(program, TARGETS[target]):
-        assert_same(made, arguments(program, SIZES, built.tensors), TARGETS[target])
+        assert_same(made, arguments(program, SIZES, built.tensors), TARGETS[target], program)
 
 
 def test_each_recipe_of_a_gpu_is_run() -> None:
@@ -131,7 +131,7 @@ def test_kernels_of_a_bundle(target: str) -> None:
 def test_random_programs(program: Program, target: str) -> None:
     env = Env(Options(), TARGETS[target])
     for _, made in schedules(fused(program, env), env.target):
-        assert_same(made, sketch.arguments(made), env.target)
+        assert_same(made, sketch.arguments(made), env.target, program)
 
 
 def can_be_fused(kernel: Kernel) -> bool:
@@ -148,5 +148,6 @@ def test_random_kernels(program: Program) -> None:
     (kernel,) = kernels(program)
     assume(prod(as_int(axis.extent) or 1 for axis in kernel.axes) <= 8000)
     assume(can_be_fused(merge_axes(kernel)))
-    for _, made in schedules(with_ends(program), TARGETS["cpu"]):
-        assert_same(made, sketch.arguments(made), TARGETS["cpu"])
+    whole = with_ends(program)
+    for _, made in schedules(whole, TARGETS["cpu"]):
+        assert_same(made, sketch.arguments(made), TARGETS["cpu"], whole)
