@@ -109,13 +109,13 @@ def test_sums_into_a_large_tensor_of_as_many_values_as_the_call_has(compiled: Co
     grad, ids = rows(device, TERMS, COLUMNS, dtype=torch.bfloat16), numbers(device, ROWS, TERMS)
 
     def fn(grad: Tensor, ids: Tensor) -> Tensor:
-        return aten.embedding_dense_backward(grad, ids, 1 << 14, -1, False)
+        return aten.embedding_dense_backward(grad, ids, 1 << 16, -1, False)
 
     run = compiled(fn, grad, ids, dynamic=True, policy=ROUNDED_ONCE)
     run.again(grad[:100], ids[:100])
     (wrapper,) = run.wrappers
-    assert re.search(r"empty_strided(_cuda)?\(\(16384, ", wrapper)
-    assert not re.search(r"empty_strided(_cuda)?\(\(16384, .*f32\)", wrapper)
+    assert re.search(r"empty_strided(_cuda)?\(\(65536, ", wrapper)
+    assert not re.search(r"empty_strided(_cuda)?\(\(65536, .*f32\)", wrapper)
 
 
 @everywhere
