@@ -41,7 +41,7 @@ RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "
 RECIPES = (
     *("persistent", "online", "looped", "unrolled", "columns64", "columns128", "square", "square64", "product"),
     *("persistent4", "persistent8", "persistent16", "persistent32"),
-    *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter"),
+    *("elements", "blocks", "transposed", "shared_indices", "gathers_first", "scan", "scatter"),
     *("rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
     *("columns", "columns_in_parts"),
 )

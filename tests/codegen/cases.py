@@ -262,6 +262,19 @@ def gathered() -> Sketch:
     return s
 
 
+def gathered_and_computed(columns: int | Expr) -> Sketch:
+    """Two gathers from a table along the contiguous axis, and much arithmetic with one of them."""
+    s = Sketch((5, columns))
+    i, j = s.i
+    width = SIZES[str(columns)] if isinstance(columns, Expr) else columns
+    ids = s.read("ids", integers(50, 5, width) - 3, I64, i * columns + j)
+    place = s.b.check(ids, integer(50), wrap=True)
+    first, second = (s.read(n, randn(50), F32, place) for n in ("table", "other"))
+    x = s.read("a", randn(5, width), F32, i * columns + j)
+    s.write(s.b.op("add", s.b.op("tanh", s.b.op("mul", first, x)), second), F32)
+    return s
+
+
 def gathered_by_a_comparison() -> Sketch:
     """Of 4-byte elements, in a loop that is vectorised."""
     s = Sketch((30, 700))
@@ -568,6 +581,9 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "bent_long": lambda: bent(2, 20001),
     "bent_symbolic": lambda: bent(S0, S1),
     "gathered": gathered,
+    "gathered_and_computed": lambda: gathered_and_computed(700),
+    "gathered_and_computed_short": lambda: gathered_and_computed(40),
+    "gathered_and_computed_symbolic": lambda: gathered_and_computed(S1),
     "gathered_by_a_comparison": gathered_by_a_comparison,
     "gathered_along_rows": lambda: gathered_along_rows(150, 300),
     "gathered_along_rows_symbolic": lambda: gathered_along_rows(S0, S1),

@@ -235,6 +235,16 @@ def test_values_of_four_bytes_and_bfloat16_are_transposed_in_registers() -> None
         assert text_of(schedule(case(name).program, CPU), "f").count("md_transpose(in0") == 1, name
 
 
+def test_gathers_run_before_the_vector_loop_that_computes_with_them() -> None:
+    for name, blocks in (("gathered_and_computed", [256]), ("gathered_and_computed_short", [])):
+        made = scheduled(kernel_of(schedule(case(name).program, CPU)))
+        assert [loop.block for loop in loops(made.steps) if loop.kind == "serial"] == blocks
+        assert [loop.kind for loop in loops(made.steps)][-2:] == ["scalar", "vector"]
+        assert len(made.kept_rows) == 2  # what is gathered; the place is not needed behind
+    kinds = {loop.kind for loop in loops(scheduled(kernel_of(schedule(case("gathered").program, CPU))).steps)}
+    assert "scalar" not in kinds
+
+
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
     made = scheduled(kernel_of(schedule(case("gathered_along_rows").program, CPU)))
     assert [loop.block for loop in loops(made.steps)][:2] == [64, 128]

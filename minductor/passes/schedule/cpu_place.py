@@ -19,6 +19,7 @@ from minductor.ir.program.nodes import Body, Kernel, Load, Masked, Op, Project, 
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.cut import cut
 from minductor.passes.schedule.draft import Draft, Level
+from minductor.passes.schedule.gathers import gather_first
 from minductor.passes.schedule.group import ROWS, group
 from minductor.passes.schedule.short_sums import is_long_sum, short_sums
 from minductor.passes.schedule.stage import stage
@@ -41,7 +42,9 @@ def place(draft: Draft) -> Kernel:
     lanes = {size: draft.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
     is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned
     schedule = is_columns and group(nest(body, short_sums(draft, ROWS), lanes), body, touches.extents)
-    schedule = unblock(schedule or nest(body, short_sums(draft, 1), lanes))
+    schedule = schedule or nest(body, short_sums(draft, 1), lanes)
+    schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
+    schedule = unblock(schedule)
     schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
     return replace(draft.kernel, schedule=cut(unmask(schedule, body), draft.kernel))
 

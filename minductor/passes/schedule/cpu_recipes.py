@@ -31,6 +31,7 @@ COLUMNS = (
 POINTWISE = (
     Recipe("transposed", (cpu.transpose, cpu.settle)),
     Recipe("shared_indices", (cpu.share_indices, cpu.settle)),
+    Recipe("gathers_first", (cpu.gathers_first, cpu.settle)),
     Recipe("blocks", (cpu.blocks, cpu.settle)),
     Recipe("elements", (cpu.elements, cpu.settle)),
 )

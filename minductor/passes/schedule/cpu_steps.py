@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 from minductor.analysis.both_ways import both_ways, most_parts, objection
 from minductor.analysis.strides import constant_step, step_of
-from minductor.ir.program.nodes import Load, Op, Reduce
+from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Reduce
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
+from minductor.passes.schedule.gathers import places_of
 from minductor.passes.schedule.narrow import in_two_steps, narrow
 
 FEW = 16  # parallel steps; fewer leave threads idle
@@ -26,6 +27,9 @@ SERIAL_WORK = 16 * 1024  # operations of a kernel; starting threads for fewer co
 PART_WORK = 16 * 1024  # elements of a part of a reduction that are worth a thread
 POINTWISE_BLOCK = 4096  # elements of a block of the vector axis, in a kernel without reductions
 GATHER_COST = 24  # operations; with more, vector arithmetic gains what the slow gathers of the vector unit lose
+PLACES_COST = 8  # operations that compute where to gather; more are worth a vector loop with slow gathers
+GATHERED_COST = 5  # operations with gathered values that are worth a vector loop of their own
+GATHERED_STRIP = 256  # elements that are gathered before that loop
 SHARED_COST = 6  # operations for an index that several rows share; fewer cost less than keeping the index
 SHARED_BLOCK = 128  # such indices that are kept
 SHARING_BLOCK = 64  # rows that use them
@@ -108,7 +112,7 @@ def _jumping(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
 def share_indices(draft: Draft) -> Draft | None:
     """Gathers keep the indices that several rows use again; pays if computing these costs more than keeping them."""
     vector = draft.vector
-    if vector is None or not _has_gathers(draft):
+    if vector is None or not _gathers(draft):
         return None
     kept = [name for name in draft.kept if name != vector]
     costs = {name: sum(op_cost(op.name) for op in _shared(draft, name)) for name in kept}
@@ -132,13 +136,33 @@ def _shared(draft: Draft, name: str) -> list[Op]:
     return [op for op in ops if draft.vector in op.axes and name not in op.axes and not op.is_effect]
 
 
-def _has_gathers(draft: Draft) -> bool:
-    """Whether data decide the index of some load that varies along the vector axis."""
+def gathers_first(draft: Draft) -> Draft | None:
+    """A scalar loop over a strip loads what lies at loaded places; pays if the vector loop behind it does the work."""
+    vector, ops = draft.vector, draft.kernel.body.ops
+    gathers = _gathers(draft)
+    if vector is None or not gathers or any(isinstance(op.attrs, Masked | Atomic) for op in ops):
+        return None
+    inside = [p for p, op in enumerate(ops) if vector in op.axes]
+    first = places_of(inside, ops, gathers)
+    rest = set(inside) - first
+    before, behind = (sum(op_cost(ops[p].name) for p in part) for part in (first, rest))
+    if before > PLACES_COST or behind < GATHERED_COST:
+        return None
+    made = blocks(draft) or elements(draft)
+    extent = draft.touches.extents[vector]
+    if extent is None or extent > GATHERED_STRIP:
+        strip = draft.level(vector, "serial", block=GATHERED_STRIP)
+        made = made._replace(levels=(*made.levels[:-1], strip, made.levels[-1]))
+    return made._replace(gathers=gathers)
+
+
+def _gathers(draft: Draft) -> frozenset[int]:
+    """The positions of the loads that vary along the vector axis, at an index that data decide."""
     if draft.vector is None:
-        return False
+        return frozenset()
     axis = draft.touches.axes[draft.vector].symbol
-    loads = (op for op in draft.kernel.body.ops if isinstance(op.attrs, Load) and draft.vector in op.axes)
-    return any(step_of(op, axis) is None for op in loads)
+    loads = ((p, op) for p, op in enumerate(draft.kernel.body.ops) if isinstance(op.attrs, Load))
+    return frozenset(p for p, op in loads if draft.vector in op.axes and step_of(op, axis) is None)
 
 
 def scatter(draft: Draft) -> Draft:
@@ -276,8 +300,8 @@ def settle(draft: Draft) -> Draft:
     """A loop that does little but gather is not vectorised, and a small kernel runs on one thread."""
     touches, levels = draft.touches, draft.levels
     cost = sum(op_cost(op.name) for op in touches.kernel.body.ops)
-    is_gather = not touches.reduced and not touches.scanned and cost <= GATHER_COST and _has_gathers(draft)
-    if is_gather:
+    is_gather = not touches.reduced and not touches.scanned and cost <= GATHER_COST and bool(_gathers(draft))
+    if is_gather and not draft.gathers:
         levels = tuple(each._replace(kind="scalar") if each.kind == "vector" else each for each in levels)
     if draft.size(*touches.axes) * cost < SERIAL_WORK:
         levels = tuple(each._replace(kind="serial") if each.kind == "parallel" else each for each in levels)
