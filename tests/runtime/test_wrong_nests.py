@@ -135,6 +135,10 @@ def run(build: Callable[[], Sketch], nest: str, target: str, seed: int = 0) -> N
 
 ROWS_SUMMED = "parallel i0 { vector i1 lanes 4 carry %1 { %0 %1 } %2 }"
 CENTRED = "parallel i0 { vector i1 lanes 4 carry %2 { %0 %1 %2 } vector i1 { %3 %4 } } rows %1"
+BESIDE = (
+    "parallel i0 by 4 { serial i0 { serial i1 { %0 } } serial i1 lanes 4 carry %2 { vector i0 whole { %1 %2 } }"
+    " serial i0 { serial i1 { %3 %4 } } } rows %0 %1"
+)
 BLOCKS = "parallel i0 { serial i1 by 8 carry %1 { serial i1 { %0 %1 %2 } } }"
 GROUPS = "serial i0 by 4 carry %1 { vector i1 { tree i0 carry %1 { %0 %1 } } } vector i1 { %2 }"
 DOT = "grid i0 by 16 { grid i1 by 16 { serial i2 by 16 carry %3 { %0 %1 %3 } %4 } } dots %3"
@@ -160,6 +164,7 @@ def column_sums() -> Sketch:
         (row_sums, "grid i0 by 4 { serial i1 by 8 carry %1 { %0 %1 } %2 }", "sm_90"),
         (column_sums, GROUPS, "cpu"),
         (centred, CENTRED, "cpu"),
+        (centred, BESIDE, "cpu"),
         (scanned, BLOCKS, "cpu"),
         (scanned, "grid i0 by 4 { serial i1 by 8 carry %1 { %0 %1 %2 } }", "sm_90"),
         (scattered, "serial i0 { %0 %1 vector i1 { %2 %3 } }", "cpu"),
@@ -233,6 +238,9 @@ BROKEN_ON_CPUS = [
     (shifted, "vector i0 { %1 %0 }", "before it is computed here"),
     # heads
     (map_of_two, "parallel i0 { vector i1 cut <15> <5> { %0 %1 %2 } }", "is cut at 15 and then at 5"),
+    (row_sums, "serial i0 { serial i1 lanes 4 carry %1 { %0 %1 } %2 }", "has lanes and no vector"),
+    (map_of_two, "parallel i1 { vector i0 whole { %0 %1 %2 } }", "runs through no whole block"),
+    (map_of_two, "serial i0 by 4 { serial i1 { vector i0 whole { %0 %1 %2 } } }", "touches more than arrays"),
     (map_of_two, "vector i1 { parallel i0 { %0 %1 %2 } }", "stands in a vector loop"),
     (column_sums, "serial i0 carry %1 { vector i1 { tree i0 { %0 %1 } } } vector i1 { %2 }", "tree loop over i0"),
     (padded, "%1 serial i0 { vector i1 unmasked %3 { %0 %2 %3 %4 } }", "%3 (masked) reads %2 (gt) before"),

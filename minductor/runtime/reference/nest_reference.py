@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from minductor.core.expressions import expr as exprs
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.loops import Loop, Step, positions
+from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.runtime.reference.nest_sums import NestSums
 from minductor.runtime.reference.nest_values import Carry
 from minductor.runtime.reference.reference import State, run_program
@@ -129,10 +129,24 @@ class NestRun(NestSums):
             "is not among the outermost loops": loop.kind == "grid" and any(kind != "grid" for kind in kinds),
             "stands in a vector loop": "vector" in kinds and loop.kind in ("parallel", "vector"),
             "stands in no vector loop over a block": loop.kind == "tree" and not (in_block and "vector" in kinds),
+            "has lanes and no vector": loop.lanes > 0 and loop.kind != "vector" and not self.is_beside_vectors(loop),
+            "runs through no whole block": loop.is_whole and not (in_block and loop.kind == "vector"),
+            "runs past the end of its axis and touches more than arrays": loop.is_whole and self.touches_more(loop),
         }
         for rule, is_broken in rules.items():
             if is_broken:
                 raise self.fail(f"the {loop.kind} loop over {loop.axis} {rule}")
+
+    def is_beside_vectors(self, loop: Loop) -> bool:
+        """Whether a serial loop has accumulators for each element of a vector loop inside."""
+        return loop.kind == "serial" and any(inner.kind == "vector" for inner in loops(loop.body))
+
+    def touches_more(self, loop: Loop) -> bool:
+        """Whether elements past the end of the loop's axis would be read or written in memory, or reduced."""
+        inside = [self.ops[p] for p in positions(loop.body)]
+        reduced = {axis for op in inside if isinstance(op.attrs, ir.Reduce) for axis in op.attrs.axes}
+        read = {axis for op in inside if isinstance(op.attrs, ir.Load | ir.Masked | ir.Check) for axis in op.axes}
+        return loop.axis in reduced | read or any(op.is_effect for op in inside)
 
     def run(self, loop: Loop) -> None:
         """Runs the iterations of a loop."""

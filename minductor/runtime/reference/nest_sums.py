@@ -6,7 +6,8 @@ element. Refuses (WrongNest) accumulators that are missing, shared by threads or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -134,12 +135,17 @@ class NestSums(NestValues):
         lanes = next((loop for loop in self.opened if loop.kind == "vector" and loop.axis in attrs.axes), None)
         target = self.inside(carry, self.at)
         if lanes is None:
-            self.join(carry, values, added, target)
+            self.join(carry, values, added, target, self.lanes(attrs))
             return
         n = self.number[lanes.axis]
         split = [each.split(lanes.lanes, n) for each in (*values, added)]
         for *parts, numbers in zip(*split, strict=True):
             self.join(carry, parts, numbers, target)
+
+    def lanes(self, attrs: ir.Reduce) -> dict[int, int]:
+        """By axis of a serial loop with lanes, the lane that takes the current element."""
+        found = {self.number[o.axis]: o.lanes for o in self.opened if o.kind == "serial" and o.axis in attrs.axes}
+        return {n: at.start % lanes for n, lanes in found.items() if lanes and (at := self.at[n]) is not None}
 
     def inside(self, carry: Carry, spans: Sequence[range | None]) -> list[slice]:
         """Where these elements stand among the accumulators."""
@@ -151,16 +157,26 @@ class NestSums(NestValues):
                 found.append(slice(span.start - own.start, span.stop - own.start))
         return found
 
-    def join(self, carry: Carry, values: Sequence[Tensor], numbers: Tensor, target: Sequence[slice]) -> None:
-        """Combines values with the accumulators `target`; along reduced axes there are as many as there are values."""
+    def join(
+        self,
+        carry: Carry,
+        values: Sequence[Tensor],
+        numbers: Tensor,
+        target: Sequence[slice],
+        lanes: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Combines values with the accumulators `target`.
+
+        Along a reduced axis there are as many as there are values, from the lane that `lanes` has for it, or the first.
+        """
         op = self.ops[carry.position]
         assert isinstance(op.attrs, ir.Reduce)
         where = list(target)
         for name in op.attrs.axes:
             n = self.number[name]
-            count = numbers.shape[n]
-            where[n] = slice(0, count)
-            if (more := count - carry.numbers.shape[n]) > 0:
+            first, count = lanes.get(n, 0), numbers.shape[n]
+            where[n] = slice(first, first + count)
+            if (more := first + count - carry.numbers.shape[n]) > 0:
                 carry.numbers = _grown(carry.numbers, n, more, 0)
                 identities = op.attrs.combine.identity
                 carry.data = [_grown(d, n, more, i) for d, i in zip(carry.data, identities, strict=True)]
