@@ -83,6 +83,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("nest-scatter-in-any-order", ORDERED, "ordered_axes", "free &= {", "free |= {"),
     Mutant("nest-scan-in-vectors", CPU_PLACE, "_Placer.loop", 'kind = "serial"', 'kind = "vector"'),
     Mutant("nest-half-a-row", GPU_STEPS, "Hold.__call__", "block=power_of_two(e))", "block=power_of_two(e) // 2)"),
+    Mutant("nest-partial-sum", GPU_PLACE, "_Phases.is_result", "isinstance(op.attrs, Reduce)", "False"),
+    Mutant(
+        "nest-part-of-a-product",
+        "minductor.passes.schedule.product_tiles",
+        "product_tiles",
+        "extent is not None and extent <= inner",
+        "extent is not None",
+    ),
     Mutant("nest-scan-begins-anew", GPU_PLACE, "_Phases.loop", "Reduce | Scan)", "Reduce)"),
     # --- scheduling
     Mutant("fusion-off", "minductor.passes.fuse.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),

@@ -207,6 +207,22 @@ def test_a_row_that_a_program_holds(compiled: Compile) -> None:
     assert_nests(lambda x: x - x.sum(-1, keepdim=True), torch.randn(8, 100), target="interpret")
 
 
+@pytest.mark.must_fail_under("nest-partial-sum")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_long_row_that_is_read_again(compiled: Compile) -> None:
+    compiled(lambda x: x - x.sum(-1, keepdim=True), torch.randn(64, 5000), options={"variant": "looped"})
+    assert_nests(lambda x: x - x.sum(-1, keepdim=True), torch.randn(64, 5000), target="interpret", variant="looped")
+
+
+@pytest.mark.must_fail_under("nest-part-of-a-product")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_product_of_several_blocks(compiled: Compile) -> None:
+    compiled(torch.mm, torch.randn(32, 100), torch.randn(100, 32), options={"matmul": "native"})
+    assert_nests(torch.mm, torch.randn(32, 100), torch.randn(100, 32), target="interpret", matmul="native")
+
+
 @pytest.mark.must_fail_under("nest-scan-begins-anew")
 @pytest.mark.devices("interpret")
 @canonical

@@ -63,9 +63,9 @@ def assert_same(program: Program, given: Sequence[Any], target: Target, before: 
         assert not isinstance(a, Tensor) or torch.equal(a, b), (number, *kernels(program))
 
 
-def assert_nests(fn: Callable[..., Any], *given: Any, target: str) -> None:
-    """Runs the loop nests of a function of tensors, as compiled for a target by default."""
-    env = Env(Options(), by_name(target))
+def assert_nests(fn: Callable[..., Any], *given: Any, target: str, **options: Any) -> None:
+    """Runs the loop nests of a function of tensors, as compiled for a target with options."""
+    env = Env(Options(**options), by_name(target))
     for program in lowered(fn, *given, env=env).programs:
         for stage in (inline, fuse, loop_order, schedule, bundle):
             program = stage(program, env)

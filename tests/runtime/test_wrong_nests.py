@@ -199,6 +199,11 @@ BROKEN_ON_CPUS = [
     (row_sums, ROWS_SUMMED.replace("carry %1 ", ""), "no loop carries %1"),
     (row_sums, ROWS_SUMMED.replace("lanes 4 ", ""), "has no lanes for %1"),
     (row_sums, "parallel i0 { vector i1 lanes 4 carry %1 { %0 %1 %2 } }", "before its loop is complete"),
+    (
+        centred,
+        CENTRED.replace("{ %3", "lanes 4 carry %2 { %2 %3"),
+        "%3 (sub) reads %2 (reduce) before its loop is comp",
+    ),
     (row_sums, "parallel i0 { serial i1 by 8 { vector i1 lanes 4 carry %1 { %0 %1 } } %2 }", "twice or not at all"),
     (
         row_sums,

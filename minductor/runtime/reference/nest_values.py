@@ -116,11 +116,12 @@ class NestValues(KernelRun):
 
     def value(self, position: int, user: int) -> tuple[Tensor, ...]:
         """The value of an op at the current iterations, where the op `user` reads it."""
+        if position in self.carries and isinstance(self.ops[position].attrs, ir.Reduce):
+            raise self.unread(user, position, "before its loop is complete")
         found = next((scope[position] for scope in reversed(self.scopes) if position in scope), None)
         found = found or self.rows.get(position)
         if found is None:
-            early = position in self.carries
-            raise self.unread(user, position, "before its loop is complete" if early else "before it is computed here")
+            raise self.unread(user, position, "before it is computed here")
         where: list[slice] | None = None
         for n, span in enumerate(found.spans):
             at = self.at[n]
