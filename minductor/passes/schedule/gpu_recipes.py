@@ -41,6 +41,7 @@ REDUCTIONS = (
     Recipe("columns128", (Walk(16), Spread(side=128))),
     Recipe("unrolled", (unroll, Spread())),
 )
+ALL = (*PRODUCTS, *POINTWISE, *REDUCTIONS)
 SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
 
 
