@@ -5,7 +5,8 @@ Of a kernel's index expressions:
 - `strides.py`: how far one access moves when an axis moves by one;
 - `touch.py`: how all accesses of a kernel move along its axes, and along which axis most bytes are contiguous;
 - `blocks.py`: which block of memory a tile touches, as dimensions with strides;
-- `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass.
+- `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass;
+- `passes_over.py`: in which pass over a row an operation runs.
 
 Of the nodes of a program:
 - `dependencies.py`: which node must run before which other one;

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from minductor.analysis.domain import Solution, count_points
+from minductor.analysis.passes_over import pass_numbers
 from minductor.core.expressions.expr import as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.traffic import access_bytes
@@ -69,9 +70,7 @@ def _columns(body: Body) -> Set[str]:
 
 def _times(body: Body, columns: Set[str]) -> dict[Load, int]:
     """In how many passes over the row each load is needed: one for each reduction in a chain, and one after them."""
-    level: list[int] = []
-    for op in body.ops:
-        level.append(max((level[a] + _is_reduced(body.ops[a], body) for a in op.args), default=0))
+    level = pass_numbers(body.ops, range(len(body.ops)), lambda p: _is_reduced(body.ops[p], body))
     walks = [0] * len(body.ops)  # the passes that need each op, as bits
     for position in range(len(body.ops) - 1, -1, -1):
         op = body.ops[position]

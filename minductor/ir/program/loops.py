@@ -6,7 +6,7 @@ Refuses text that is not a schedule, with ValueError.
 
 The text, which `str` writes and `parse_schedule` reads:
 
-    schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*]
+    schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*] ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
                  ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
@@ -42,6 +42,7 @@ The words after the steps:
   computes them, because a later loop reads them.
 - `parts`: the steps, counted from 0, at which an independent kernel of a bundle begins (see bundled.py).
 - `dots`: sums of products that a matrix unit computes from the factors (see dots.py); the products exist nowhere.
+- `recipe`: by which recipe of stage `schedule` the loops were chosen. Two schedules with equal loops are equal.
 
 On a GPU the outermost loops are `grid`: one program of the grid for each block of N elements. The ops inside are
 computed for a whole tile at once. A `tile` loop is one block that holds the whole axis. A `serial ... by N` inside a
@@ -55,7 +56,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, cast
 
 from minductor.core.expressions.expr import Expr, Symbol
@@ -97,6 +98,7 @@ class Schedule:
     kept_rows: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
     dots: tuple[int, ...] = ()
+    recipe: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         lines = list(_lines(self.steps, ""))
@@ -106,6 +108,8 @@ class Schedule:
             lines.append(f"parts {' '.join(map(str, self.parts))}")
         if self.dots:
             lines.append(f"dots {print_positions(self.dots)}")
+        if self.recipe:
+            lines.append(f"recipe {self.recipe}")
         return "\n".join(lines)
 
 
@@ -145,7 +149,9 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
             for s in old
         )
 
-    return Schedule(steps(schedule.steps), placed(schedule.kept_rows), schedule.parts, placed(schedule.dots))
+    return replace(
+        schedule, steps=steps(schedule.steps), kept_rows=placed(schedule.kept_rows), dots=placed(schedule.dots)
+    )
 
 
 def print_positions(values: Iterable[int]) -> str:
@@ -194,7 +200,8 @@ def read_schedule(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Schedule:
         while tokens.peek.kind == "number":
             parts.append(int(tokens.take("number")))
     dots = read_positions(tokens) if tokens.accept("dots") else ()
-    return Schedule(steps, rows, tuple(parts), dots)
+    recipe = tokens.take("name") if tokens.accept("recipe") else ""
+    return Schedule(steps, rows, tuple(parts), dots, recipe)
 
 
 def read_positions(tokens: Tokens) -> tuple[int, ...]:

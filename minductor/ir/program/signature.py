@@ -154,7 +154,8 @@ def canonical(kernel: Kernel, storages: Sequence[str], buffers: Mapping[str, Buf
             ref = op.attrs.ref
             number = versions[ref.storage].setdefault(ref.version, len(versions[ref.storage]))
             names[ref] = Ref(order[ref.storage], number)
-    plain = replace(rename_storages(kernel, names), name="kernel", origins=(), after=())
+    schedule = kernel.schedule and replace(kernel.schedule, recipe="")  # equal loops are equal, whoever chose them
+    plain = replace(rename_storages(kernel, names), name="kernel", origins=(), after=(), schedule=schedule)
     dtypes = ", ".join(f"{new}: {buffers[old].dtype.name}" for old, new in order.items())
     return plain, f"{dtypes}\n{print_kernel(plain)}"
 

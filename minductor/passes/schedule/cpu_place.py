@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from minductor.analysis.passes_over import pass_numbers
 from minductor.ir.program.loops import Loop, LoopKind, Schedule, Step
 from minductor.ir.program.nodes import Body, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
 from minductor.ir.program.ops import op_cost
@@ -46,7 +47,8 @@ def place(draft: Draft) -> Kernel:
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
     schedule = unblock(schedule)
     schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
-    return replace(draft.kernel, schedule=cut(unmask(schedule, body), draft.kernel))
+    schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
+    return replace(draft.kernel, schedule=schedule)
 
 
 def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Schedule:
@@ -293,9 +295,7 @@ class _Placer:
 
     def phases(self, members: list[int], inner: set[int], depth: int) -> dict[int, int]:
         """By member the number of its phase, a pass over the loop at `depth`; ops outside stand before that phase."""
-        phase: dict[int, int] = {}
-        for p in members:
-            phase[p] = max((phase[a] + self.is_reduced_at(a, depth) for a in self.ops[p].args if a in phase), default=0)
+        phase = pass_numbers(self.ops, members, lambda p: self.is_reduced_at(p, depth))
         last = max(phase[p] for p in inner)
         reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in members)))}
         users: dict[int, int] = {}

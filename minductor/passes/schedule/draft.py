@@ -52,7 +52,8 @@ class Draft(NamedTuple):
     """A kernel and the loops that are chosen for it so far.
 
     `vector`: the axis along which most bytes are contiguous. `joined`: the axes that are reduced or scanned, and
-    `kept`: the others, each with the largest stride first. `levels`: the loops, outermost first.
+    `kept`: the others, each with the largest stride first. `levels`: the loops, outermost first. `recipe`: the name of
+    the recipe whose steps edited the draft.
     """
 
     kernel: Kernel
@@ -62,6 +63,7 @@ class Draft(NamedTuple):
     joined: tuple[str, ...]
     kept: tuple[str, ...]
     levels: tuple[Level, ...] = ()
+    recipe: str = ""
     # On a CPU: axes whose order matters; loads that are staged; whether rows and columns are reduced in one pass.
     ordered: frozenset[str] = frozenset()
     staged: Staged | None = None
@@ -109,7 +111,7 @@ class Recipe(NamedTuple):
 
     def apply(self, draft: Draft) -> Draft | None:
         """The draft after all steps; None if one of them is not legal."""
-        made: Draft | None = draft
+        made: Draft | None = draft._replace(recipe=self.name)
         for step in self.steps:
             made = None if made is None else step(made)
         return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from minductor.analysis.passes_over import pass_numbers
 from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.nodes import Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
 from minductor.passes.schedule.draft import Draft
@@ -24,7 +25,7 @@ def place(draft: Draft) -> Kernel:
         if level.kind != "serial":
             steps = (Loop(level.axis, level.kind, steps, block=level.block),)
     dots = () if draft.dots is None else draft.dots.reduces
-    made = replace(draft.kernel, schedule=Schedule(steps, dots=dots))
+    made = replace(draft.kernel, schedule=Schedule(steps, dots=dots, recipe=draft.recipe))
     return replace(made, choices=launch_choices(made, draft, _kept_limits(draft)))
 
 
@@ -61,13 +62,11 @@ class _Phases:
 
     def levels(self) -> list[int]:
         """By op its level: k for ops in or directly before loop k, counted from 0; k + 1 for ops after loop k."""
-        found: list[int] = []
-        for op in self.ops:
-            level = 0
-            for arg in op.args:
-                behind = isinstance(self.ops[arg].attrs, Reduce) and self.is_inside(self.ops[arg])
-                level = max(level, found[arg] + behind)
-            found.append(level)
+
+        def ends(position: int) -> bool:
+            return isinstance(self.ops[position].attrs, Reduce) and self.is_inside(self.ops[position])
+
+        found = list(pass_numbers(self.ops, range(len(self.ops)), ends).values())
         last = max((level for op, level in zip(self.ops, found, strict=True) if self.is_inside(op)), default=0)
         for position, op in enumerate(self.ops):
             # stores to a storage that a later loop loads again come last
