@@ -24,7 +24,13 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
     Mutant("mask-dropped", VALUES, "Values.masked", 'f"if ({args[0]})"', '"if (true)"'),
     Mutant("wrong-padding", VALUES, "Values.masked", "literal(other, dtype)", "literal(0, dtype)"),
-    Mutant("wrong-identity", NEST, "NestPrinter.initialise", "literal(identity, dtype)", "literal(1, dtype)"),
+    Mutant(
+        "wrong-identity",
+        "minductor.codegen.cpp.cpp_arrays",
+        "Carry.identities",
+        "literal(value, dtype)",
+        "literal(1, dtype)",
+    ),
     Mutant("last-element-dropped", NEST, "NestPrinter.open", "{axis} < {last}; ++", "{axis} < {last} - 1; ++"),
     Mutant("lanes-not-joined", NEST, "NestPrinter.finish", "if carry.lanes > 1:", "if carry.lanes > 1 << 20:"),
     Mutant("wrong-lane", NEST, "NestPrinter.finish", "{array.name}[0]", "{array.name}[1]"),
