@@ -128,7 +128,7 @@ def case(title: str, fn: Function, args: tuple[Tensor, ...]) -> Case | None:
     torch._dynamo.reset()
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder:  # a graph that a store has runs no stage
-        options = {"fallback": "error", "cache_dir": folder}
+        options: dict[str, Any] = {"fallback": "error", "cache_dir": folder}
         torch.compile(lambda *given: fn(*given), backend=recorder, dynamic=False, options=options)(*args)
     ((program, env),) = recorder.programs
     table = program.real_table()
