@@ -41,7 +41,9 @@ RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "
 RECIPES = (
     *("persistent", "online", "looped", "unrolled", "columns64", "columns128", "square", "square64", "product"),
     *("persistent4", "persistent8", "persistent16", "persistent32"),
-    *("elements", "blocks", "transposed", "shared_indices", "gathers_first", "scan", "scatter"),
+    *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter", "scatter_blocks"),
+    *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),
+    *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks"),
     *("rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
     *("columns", "columns_in_parts"),
 )

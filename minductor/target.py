@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from minductor.core.errors import UnknownTarget
 from minductor.options import Options
@@ -70,6 +71,42 @@ CDNA3 = replace(HOPPER, bandwidth=4.3e12, cache_bandwidth=1.5e13, operations=6e1
 NOMINAL = HOPPER  # of a target that states no machine
 
 
+class CpuMachine(NamedTuple):
+    """How fast a CPU is, in seconds and bytes; `cost/cpu_seconds.py` computes with it.
+
+    It is one nominal machine: an x86 server core with 512-bit instructions, 16 of which share a cache. The sizes are
+    those of a Zen 4 core; the other numbers were fitted to kernels measured on one (benchmarks/cost_model.md).
+    """
+
+    first_bytes: int = 32 * KIB  # of the first-level cache of a core
+    second_bytes: int = 1024 * KIB  # of the second-level cache of a core
+    third_bytes: int = 16 * MIB  # of the third-level cache, which all cores share
+    vector_bytes: int = 32  # of a vector that one simple operation computes
+    second_line: float = 6e-10  # seconds in which a core takes a line of 64 bytes from the second-level cache
+    third_line: float = 1.6e-10  # the same from the third-level cache
+    memory_line: float = 1.8e-9  # the same from main memory
+    third_cores: float = 12.0  # cores that use up the bandwidth of the third-level cache
+    memory_cores: float = 6.0  # cores that use up the bandwidth of main memory
+    third_jump: float = 1.2e-9  # seconds more where an access goes on at another place of the third-level cache
+    memory_jump: float = 4e-9  # seconds more where an access goes on at another place of main memory
+    operation: float = 1.5e-10  # seconds of a simple operation on a vector
+    scalar: float = 8e-11  # seconds of a simple operation on a scalar
+    integer_division: float = 10.0  # operations of dividing an integer, which no vector instruction does
+    gather: float = 5.0  # operations that a vector loop takes for each element whose place is computed
+    strided: float = 0.7  # the same for each element that is not beside the one before it
+    special: float = 4.0  # times as long as one vector takes a special function of a scalar
+    chain: float = 7.0  # operations for which a sum of one accumulator waits at each element
+    loop: float = 6e-9  # seconds in which a vector loop starts
+    ragged: float = 1.6e-8  # seconds more where the elements do not fill the lanes of a reduction
+    join: float = 4e-9  # seconds in which the lanes of a reduction are joined
+    region: float = 3e-6  # seconds in which 16 threads start and are joined
+    launch: float = 0.5e-6  # seconds of the launch of a kernel
+    norm: float = 2.0  # see Cost
+
+
+NOMINAL_CPU = CpuMachine()
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One machine: sizes and capabilities that decide how kernels are written for it.
@@ -103,6 +140,7 @@ class Target:
     values_per_thread: int = 8
     max_warps: int = 16  # of one program
     machine: Machine = NOMINAL
+    cpu: CpuMachine = NOMINAL_CPU  # of a target for CPUs
     # Capabilities.
     has_descriptors: bool = False  # tensor descriptors (TMA)
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2

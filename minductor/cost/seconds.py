@@ -272,12 +272,7 @@ class _Pricer:
 
     def work(self, walk: _Walk) -> float:
         """The operations of one run of a walk."""
-        return sum(self.elements(self.ops[p]) * self.op_work(self.ops[p]) for p in walk.positions)
-
-    def op_work(self, op: Op) -> int:
-        if isinstance(op.attrs, Reduce):
-            return sum(op_cost(inner.name) for inner in op.attrs.combine.body.ops if inner.attrs is None)
-        return 0 if isinstance(op.attrs, Project) else op_cost(op.name)
+        return sum(self.elements(self.ops[p]) * op_work(self.ops[p]) for p in walk.positions)
 
     def exchanged(self) -> int:
         """The results of reductions that change threads: memory is contiguous along another axis than they reduce."""
@@ -288,3 +283,10 @@ class _Pricer:
         is_outer = any(self.step(op, axis) in (1, -1) for op in loads for axis in outer)
         joins = (op for op in self.ops if isinstance(op.attrs, Reduce)) if is_outer else ()
         return self.programs * sum(prod(self.blocks[axis] for axis in op.axes) for op in joins)
+
+
+def op_work(op: Op) -> int:
+    """The simple operations of an op at one point; for a reduction those that take in one more element."""
+    if isinstance(op.attrs, Reduce):
+        return sum(op_cost(inner.name) for inner in op.attrs.combine.body.ops if inner.attrs is None)
+    return 0 if isinstance(op.attrs, Project) else op_cost(op.name)

@@ -118,7 +118,7 @@ def test_a_forced_recipe_that_is_not_legal_leaves_the_kernel_as_it_was(target: s
 
 def test_a_cpu_has_recipes_of_its_own() -> None:
     s = Sketch()
-    program = s.done(s.reduce("sum", s.input(4, 1 << 16), 1))
+    program = s.done(s.reduce("sum", s.input(2, 1 << 20), 1))
     kinds = [heads(tiled(program, name, "cpu")[0])[0].split()[0] for name in ("", "rows", "rows_in_parts")]
     assert kinds == ["serial", "parallel", "serial"]
 

@@ -238,7 +238,7 @@ def test_columns_are_summed_some_rows_at_a_time() -> None:
 
 def test_threads_share_the_rows_if_only_the_call_knows_how_many_columns_there_are() -> None:
     s = Sketch((S1, S0))
-    x = s.read("a", randn(1), F32, s.i[0] * S0 + s.i[1])
+    x = s.read("a", randn(1 << 20), F32, s.i[0] * S0 + s.i[1])
     s.write(s.b.reduce([x], ["i0"], combine("sum", F32)), F32, axes=[1])
     shared = [loop for loop in loops(tiled(s.program()).schedule.steps) if loop.kind == "parallel"]  # type: ignore[union-attr]
     assert [(loop.axis, loop.parts) for loop in shared] == [("i0", 64)]

@@ -10,7 +10,8 @@ kernel. Codegen prints this schedule and decides nothing. The road of one kernel
 - `cpu_steps.py`, `gpu_steps.py`: the steps. Each is a function of a draft, and says where it is legal;
 - `cpu_place.py`, `gpu_place.py`: the loop nest of a finished draft: in which loops each op is computed, what is
   computed again and what is kept;
-- `cost/seconds.py` prices a placed kernel of a GPU. On a CPU the first recipe that is legal and pays is taken.
+- `cost/seconds.py` prices a placed kernel of a GPU, `cost/cpu_seconds.py` one of a CPU, with one thread and with
+  sixteen; the recipe is taken whose loss against the best one is least where it is largest.
 
 What the steps use: `ordered_axes.py` (axes of a scatter that must run in order), `side_by_side.py` (short rows as the
 lanes of a vector), `narrow.py` (a reduction over a short contiguous axis in two steps), `online.py` (a softmax in one

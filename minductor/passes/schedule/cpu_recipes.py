@@ -1,7 +1,7 @@
 """Recipes for CPUs, by the kind of a kernel.
 
-Takes a kernel whose axes are merged. Gives the drafts of all recipes that are legal for it, in the order in which they
-are preferred; one of them is always legal. Refuses nothing.
+Takes a kernel whose axes are merged. Gives the drafts of all recipes that are legal for it, the plainest first; one of
+them is always legal. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -14,26 +14,39 @@ from minductor.passes.schedule.ordered_axes import ordered_axes
 from minductor.passes.schedule.side_by_side import rows_side_by_side
 from minductor.target import Target
 
-SCATTER = (Recipe("scatter", (cpu.scatter, cpu.settle)),)
+
+def _with_scalar(*recipes: Recipe) -> tuple[Recipe, ...]:
+    """Each recipe, and the same with a scalar loop in the place of the vector loop, for gathers."""
+    pairs = (
+        (Recipe(f"scalar_{name}", (*steps, cpu.scalar, cpu.settle)), Recipe(name, (*steps, cpu.settle)))
+        for name, steps in recipes
+    )
+    return tuple(recipe for pair in pairs for recipe in pair)
+
+
+SCATTER = _with_scalar(
+    Recipe("scatter", (cpu.scatter,)),
+    Recipe("scatter_blocks", (cpu.scatter_blocks,)),
+)
 SCAN = (Recipe("scan", (cpu.scan, cpu.settle)),)
 ROWS = (
-    Recipe("two_steps_in_parts", (cpu.two_steps, cpu.parts, cpu.settle)),
-    Recipe("two_steps", (cpu.two_steps, cpu.settle)),
+    Recipe("rows", (cpu.rows, cpu.settle)),
     Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
     Recipe("side_by_side", (rows_side_by_side, cpu.settle)),
     Recipe("rows_in_parts", (cpu.rows, cpu.parts, cpu.settle)),
-    Recipe("rows", (cpu.rows, cpu.settle)),
+    Recipe("two_steps", (cpu.two_steps, cpu.settle)),
+    Recipe("two_steps_in_parts", (cpu.two_steps, cpu.parts, cpu.settle)),
 )
 COLUMNS = (
-    Recipe("columns_in_parts", (cpu.wide_columns, cpu.parts, cpu.settle)),
     Recipe("columns", (cpu.columns, cpu.settle)),
+    Recipe("columns_in_parts", (cpu.wide_columns, cpu.parts, cpu.settle)),
 )
 POINTWISE = (
-    Recipe("transposed", (cpu.transpose, cpu.settle)),
-    Recipe("shared_indices", (cpu.share_indices, cpu.settle)),
-    Recipe("gathers_first", (cpu.gathers_first, cpu.settle)),
-    Recipe("blocks", (cpu.blocks, cpu.settle)),
-    Recipe("elements", (cpu.elements, cpu.settle)),
+    *_with_scalar(Recipe("elements", (cpu.elements,))),
+    Recipe("gathers_first", (cpu.elements, cpu.gathers_first, cpu.settle)),
+    *_with_scalar(Recipe("blocks", (cpu.blocks,))),
+    Recipe("gathers_first_blocks", (cpu.blocks, cpu.gathers_first, cpu.settle)),
+    *_with_scalar(Recipe("transposed", (cpu.transpose,)), Recipe("shared_indices", (cpu.share_indices,))),
 )
 
 
@@ -45,7 +58,7 @@ def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hi
 
 
 def _recipes(draft: Draft) -> tuple[Recipe, ...]:
-    """The recipes for kernels of the draft's kind, the most special one first."""
+    """The recipes for kernels of the draft's kind, the plainest first."""
     if draft.vector is None:
         return POINTWISE
     if draft.ordered:

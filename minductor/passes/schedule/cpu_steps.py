@@ -1,6 +1,6 @@
 """The steps of a recipe for a CPU: which loops run in parallel, which one is vectorised, and in what order.
 
-Each takes a `Draft` and gives it with more levels, or None where it is not legal or cannot pay.
+Each takes a `Draft` and gives it with more levels, or None where it is not legal.
 
 The vector loop runs along the axis along which most bytes are contiguous. If no reduction runs over this axis, the
 kernel works on blocks of it: the loops over reduced axes are inside, with one accumulator for each element of the
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minductor.analysis.both_ways import both_ways, most_parts, objection
+from minductor.analysis.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.analysis.strides import constant_step, step_of
 from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Reduce
 from minductor.ir.program.ops import op_cost
@@ -21,19 +21,14 @@ from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.gathers import places_of
 from minductor.passes.schedule.narrow import in_two_steps, narrow
 
-FEW = 16  # parallel steps; fewer leave threads idle
 PARTS = 64  # the largest number of parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations of a kernel; starting threads for fewer costs more than it saves
-PART_WORK = 16 * 1024  # elements of a part of a reduction that are worth a thread
+PART = 16 * 1024  # elements of a part of a reduction, unless there are more than PARTS
 POINTWISE_BLOCK = 4096  # elements of a block of the vector axis, in a kernel without reductions
-GATHER_COST = 24  # operations; with more, vector arithmetic gains what the slow gathers of the vector unit lose
-PLACES_COST = 8  # operations that compute where to gather; more are worth a vector loop with slow gathers
-GATHERED_COST = 5  # operations with gathered values that are worth a vector loop of their own
-GATHERED_STRIP = 256  # elements that are gathered before that loop
-SHARED_COST = 6  # operations for an index that several rows share; fewer cost less than keeping the index
-SHARED_BLOCK = 128  # such indices that are kept
-SHARING_BLOCK = 64  # rows that use them
-COLUMN_BLOCK = 256  # accumulators of a kernel that reduces columns, if there are enough blocks for the threads
+GATHERED_STRIP = 256  # elements that are gathered before a vector loop
+SHARED_BLOCK = 128  # indices that are kept for the rows that share them
+SHARING_BLOCK = 64  # rows that share kept indices
+COLUMN_BLOCK = 256  # accumulators of a kernel that reduces columns
 WIDE_COLUMN_BLOCK = 1024  # accumulators, if the rows are cut into parts instead: reads are contiguous for longer
 SCAN_BLOCK = 512  # elements of a row around a scan; values kept between its loops then fit the first-level cache
 SCAN_BLOCKS = 32  # blocks of a scan in a block around them
@@ -68,15 +63,14 @@ def elements(draft: Draft) -> Draft:
 
 
 def blocks(draft: Draft) -> Draft | None:
-    """Threads share blocks of the vector axis; pays if it is long and the other axes are few steps."""
-    outer = _parallel(draft, draft.vector)
-    if draft.vector is None or (outer and draft.size(*(level.axis for level in outer)) >= FEW):
+    """Threads share blocks of the vector axis. Legal if there are at least two."""
+    if draft.vector is None:
         return None
     extent = draft.touches.extents[draft.vector]
     if extent is not None and extent < 2 * POINTWISE_BLOCK:
         return None
     split = draft.level(draft.vector, "parallel", block=POINTWISE_BLOCK)
-    return draft._replace(levels=(*outer, split, draft.level(draft.vector, "vector")))
+    return draft._replace(levels=(*_parallel(draft, draft.vector), split, draft.level(draft.vector, "vector")))
 
 
 def transpose(draft: Draft) -> Draft | None:
@@ -110,13 +104,13 @@ def _jumping(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
 
 
 def share_indices(draft: Draft) -> Draft | None:
-    """Gathers keep the indices that several rows use again; pays if computing these costs more than keeping them."""
+    """Gathers keep the indices that several rows use again."""
     vector = draft.vector
     if vector is None or not _gathers(draft):
         return None
     kept = [name for name in draft.kept if name != vector]
     costs = {name: sum(op_cost(op.name) for op in _shared(draft, name)) for name in kept}
-    worth = (name for name in kept if costs[name] >= SHARED_COST and draft.size(name) >= FEW)
+    worth = (name for name in kept if costs[name] and draft.size(name) > 1)
     shared = max(worth, key=lambda name: (costs[name], draft.size(name)), default=None)
     if shared is None:
         return None
@@ -137,23 +131,20 @@ def _shared(draft: Draft, name: str) -> list[Op]:
 
 
 def gathers_first(draft: Draft) -> Draft | None:
-    """A scalar loop over a strip loads what lies at loaded places; pays if the vector loop behind it does the work."""
+    """A scalar loop over a strip loads what lies at loaded places, and the vector loop computes with it."""
     vector, ops = draft.vector, draft.kernel.body.ops
     gathers = _gathers(draft)
     if vector is None or not gathers or any(isinstance(op.attrs, Masked | Atomic) for op in ops):
         return None
     inside = [p for p, op in enumerate(ops) if vector in op.axes]
-    first = places_of(inside, ops, gathers)
-    rest = set(inside) - first
-    before, behind = (sum(op_cost(ops[p].name) for p in part) for part in (first, rest))
-    if before > PLACES_COST or behind < GATHERED_COST:
-        return None
-    made = blocks(draft) or elements(draft)
+    rest = set(inside) - places_of(inside, ops, gathers)
+    if all(ops[p].is_effect for p in rest):
+        return None  # nothing is computed with the values
+    *outer, inner = draft.levels
     extent = draft.touches.extents[vector]
     if extent is None or extent > GATHERED_STRIP:
-        strip = draft.level(vector, "serial", block=GATHERED_STRIP)
-        made = made._replace(levels=(*made.levels[:-1], strip, made.levels[-1]))
-    return made._replace(gathers=gathers)
+        outer.append(draft.level(vector, "serial", block=GATHERED_STRIP))
+    return draft._replace(levels=(*outer, inner), gathers=gathers)
 
 
 def _gathers(draft: Draft) -> frozenset[int]:
@@ -167,6 +158,16 @@ def _gathers(draft: Draft) -> frozenset[int]:
 
 def scatter(draft: Draft) -> Draft:
     """Axes along which two writes may hit one element run in order, on one thread; the others around or inside them."""
+    return _scatter(draft, 0)
+
+
+def scatter_blocks(draft: Draft) -> Draft | None:
+    """As `scatter`, and threads share blocks of the vector axis. Legal if there are at least two."""
+    made = _scatter(draft, COLUMN_BLOCK)
+    return made if any(level.block for level in made.levels) else None
+
+
+def _scatter(draft: Draft, block: int) -> Draft:
     touches = draft.touches
     free = [name for name in touches.axes if name not in draft.ordered]
     in_order = [draft.level(name, "serial") for name in touches.axes if name in draft.ordered]
@@ -177,17 +178,17 @@ def scatter(draft: Draft) -> Draft:
     rest = touches.by_stride([name for name in free if name != vector])
     outer = [draft.level(name, "parallel") for name in rest]
     extent = touches.extents[vector]
-    if draft.size(*rest) < FEW and (extent is None or extent > COLUMN_BLOCK):
-        outer.append(draft.level(vector, "parallel", block=COLUMN_BLOCK))
+    if block and (extent is None or extent > block):
+        outer.append(draft.level(vector, "parallel", block=block))
     return draft._replace(levels=(*outer, *in_order, draft.level(vector, "vector")))
 
 
 # --- reductions and scans
 
 
-def rows(draft: Draft) -> Draft:
-    """Row by row: the vector loop runs along the row. Always legal where a reduction runs along the vector axis."""
-    return draft._replace(levels=(*_parallel(draft), *_inner(draft, _joined(draft))))
+def rows(draft: Draft) -> Draft | None:
+    """Row by row: the vector loop runs along the row. Legal unless the kernel reduces rows and columns in one pass."""
+    return None if _both_ways(draft) else draft._replace(levels=(*_parallel(draft), *_inner(draft, _joined(draft))))
 
 
 def columns(draft: Draft) -> Draft:
@@ -221,25 +222,20 @@ def two_steps(draft: Draft) -> Draft | None:
 
 
 def parts(draft: Draft) -> Draft | None:
-    """Threads share parts of the longest reduced axis; pays if the parallel loops are few steps around much work."""
+    """Threads share parts of the longest reduced axis. Legal if there are at least two."""
     vector = draft.vector
     if vector is None or draft.touches.scanned:
         return None
     outer = [level for level in draft.levels if level.kind == "parallel"]
     inner = draft.levels[len(outer) :]
-    steps, work = (draft.size(*(each.axis for each in levels if each.axis != vector)) for levels in (outer, inner))
-    width = draft.size(vector)
-    if vector in draft.kept:
-        # columns that only the call counts may be few, while parts of the rows keep the threads busy in any case
-        steps *= 1 if draft.touches.extents[vector] is None else -(-width // COLUMN_BLOCK)
-        width = min(width, WIDE_COLUMN_BLOCK)
-    work *= width
-    if steps >= FEW or work < 2 * PART_WORK:
+    width = min(draft.size(vector), WIDE_COLUMN_BLOCK) if vector in draft.kept else draft.size(vector)
+    count = draft.size(*(level.axis for level in inner if level.axis != vector)) * width // PART
+    if count < 2:
         return None
     split = max(_split_axes(draft), key=draft.size, default=None)
     if split is None:
         return None
-    part = _part(draft, split, min(PARTS, max(2, work // PART_WORK)))
+    part = _part(draft, split, min(PARTS, count))
     return draft._replace(levels=(*(each._replace(kind="serial") for each in outer), part, *inner))
 
 
@@ -262,18 +258,24 @@ def _part(draft: Draft, name: str, count: int) -> Level:
     return level
 
 
+def _both_ways(draft: Draft) -> BothWays | None:
+    """The axes of rows and columns, if the kernel reduces both in one pass."""
+    kernel, hints = draft.kernel, draft.touches.hints
+    ways = both_ways(kernel.body, kernel.axes)
+    return None if ways is None or objection(kernel.body, kernel.axes, ways, hints) is not None else ways
+
+
 def rows_and_columns(draft: Draft) -> Draft | None:
     """Reduces rows and columns in one pass, row by row; each part of the rows has accumulators for all columns."""
-    kernel, touches = draft.kernel, draft.touches
-    ways = both_ways(kernel.body, kernel.axes)
-    if ways is None or objection(kernel.body, kernel.axes, ways, touches.hints) is not None:
+    kernel, touches, ways = draft.kernel, draft.touches, _both_ways(draft)
+    if ways is None:
         return None
     vector = max(reversed([n for n in touches.axes if n in ways.columns]), key=touches.contiguous_bytes)
     joined = touches.by_stride([n for n in touches.axes if n != vector])
     down = [n for n in joined if n in ways.rows]
     inner = [*down, *(n for n in joined if n in ways.columns)]
     most = most_parts(kernel.body, kernel.axes, ways, touches.hints) or 1
-    count = min(PARTS, most, draft.size(*touches.axes) // PART_WORK)
+    count = min(PARTS, most, draft.size(*touches.axes) // PART)
     split = max(down, key=draft.size)
     outer = [draft.level(split, "parallel", parts=count)] if count > 1 else []
     levels = (*outer, *(draft.level(n, "serial") for n in inner), draft.level(vector, "vector"))
@@ -296,13 +298,18 @@ def scan(draft: Draft) -> Draft:
 # --- the end of every recipe
 
 
+def scalar(draft: Draft) -> Draft | None:
+    """The vector loop becomes a scalar one. Legal if data decide what it loads, and if it reduces and scans nothing."""
+    if draft.joined or not _gathers(draft):
+        return None
+    levels = (each._replace(kind="scalar") if each.kind == "vector" else each for each in draft.levels)
+    return draft._replace(levels=tuple(levels))
+
+
 def settle(draft: Draft) -> Draft:
-    """A loop that does little but gather is not vectorised, and a small kernel runs on one thread."""
+    """A small kernel runs on one thread."""
     touches, levels = draft.touches, draft.levels
     cost = sum(op_cost(op.name) for op in touches.kernel.body.ops)
-    is_gather = not touches.reduced and not touches.scanned and cost <= GATHER_COST and bool(_gathers(draft))
-    if is_gather and not draft.gathers:
-        levels = tuple(each._replace(kind="scalar") if each.kind == "vector" else each for each in levels)
     if draft.size(*touches.axes) * cost < SERIAL_WORK:
         levels = tuple(each._replace(kind="serial") if each.kind == "parallel" else each for each in levels)
     return draft._replace(levels=levels)

@@ -1,0 +1,518 @@
+"""What a scheduled kernel costs on a CPU, in seconds.
+
+Takes kernels with their schedules, the buffers and the machine of a CPU's target. Gives a `Cost` for each number of
+threads. Refuses nothing. A price depends neither on the host nor on the sizes that a call is expected to bring: a size
+that only the call knows is priced as a large one and as a small one.
+
+What is counted, loop by loop:
+
+- `arithmetic`: operations, by element in scalar loops and by vector in vector loops; what the elements of a gather or a
+  strided access take beyond that; starting a vector loop and the elements that do not fill its last vector; joining the
+  lanes of a reduction, its blocks and its parts.
+- `cache`: cache lines that a core takes from its second-level cache and from the shared third-level cache.
+- `memory`: cache lines that come from main memory or go there.
+- `launch`: starting the kernel, and starting and joining the threads of each parallel loop.
+
+How many lines a cache misses follows from the loops. If what one iteration of a loop touches fits the cache, each line
+that the whole loop touches is missed once; if not, each iteration misses its lines anew. A kernel whose data fit the
+cache as a whole misses nothing: the kernel before it has left them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd, log2, prod
+from operator import add
+from typing import NamedTuple
+
+from minductor.analysis.domain import buffer_bytes
+from minductor.analysis.strides import step_of
+from minductor.core.dtypes import BF16, F16
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
+from minductor.core.expressions.hints import Hints, clamped, estimate
+from minductor.cost.seconds import Cost, op_work
+from minductor.ir.program.loops import Loop, Step, positions
+from minductor.ir.program.nodes import Atomic, Buffer, Check, Kernel, Load, Masked, Op, Reduce, Scan, Store
+from minductor.target import CpuMachine
+
+THREADS = (1, 16)  # with which a kernel is priced
+MANY, FEW = 1 << 20, 512  # elements: sizes that stand for one that only the call knows
+SMALL_CALL = (
+    16 * 1024
+)  # points of a kernel that runs on one thread, if only the call knows their number (`cpp_nest.py`)
+LINE = 64  # bytes of a cache line
+WAYS = 8  # lines that a cache holds at addresses that differ by multiples of its size divided by WAYS
+WORD = 4  # bytes: smaller values are computed as such
+CHECK = 4  # operations of a bounds check
+OVERLAP = 0.5  # of the seconds of a join: what it takes if the next row does not wait for it
+NAN_MAXIMUM = 3  # operations of a maximum that a NaN wins
+ROW_ELEMENT = 3  # operations of writing one element of a row, which a vector loop then reads
+ROUND = 5  # operations of storing a value that is rounded to 16 bits
+SPECIAL = 10  # operations: what takes as many is a function, which is faster in a vector loop
+INTEGER_DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
+
+
+def cpu_seconds(
+    made: Mapping[str, Kernel], table: Mapping[str, Buffer], machine: CpuMachine, threads: Sequence[int] = THREADS
+) -> dict[str, tuple[Cost, ...]]:
+    """By recipe the cost of one kernel's schedule for each number of threads.
+
+    If only the call knows some sizes, costs with other sizes follow.
+    """
+    unknown = {s for kernel in made.values() for axis in kernel.axes for s in free_symbols(axis.extent)}
+    prices = {name: list[Cost]() for name in made}
+    for hints in _sizes(sorted(unknown, key=lambda symbol: symbol.name)):
+        facts: dict[int, list[_Fact]] = {}
+        for name, kernel in made.items():
+            if id(kernel.body) not in facts:  # most recipes leave the body as it is
+                facts[id(kernel.body)] = _Reader(kernel, table, hints).facts
+            pricer = _Pricer(kernel, facts[id(kernel.body)], machine, hints)
+            is_small = bool(unknown) and prod(pricer.spans.values()) <= SMALL_CALL
+            prices[name] += (pricer.cost(1 if is_small else count) for count in threads)
+    return {name: tuple(each) for name, each in prices.items()}
+
+
+def _sizes(unknown: Sequence[Symbol]) -> Iterator[Hints]:
+    """Sizes for these symbols: many of all, then few of each in turn."""
+    many = {symbol: clamped(symbol, MANY) for symbol in unknown}
+    yield tuple(many.items())
+    for symbol in unknown:
+        yield tuple((many | {symbol: clamped(symbol, FEW)}).items())
+
+
+class _Lines(NamedTuple):
+    """Cache lines: how many different ones, and at how many places.
+
+    `again`: how many more are drawn by data, which are missed again if all that may be drawn do not fit. `apart`: the
+    bytes of which all constant distances are multiples; so many `runs` of lines are these apart.
+    """
+
+    moved: float
+    places: float
+    again: float
+    apart: int
+    runs: float
+
+    def taken(self, cache: int) -> float:
+        """The bytes of a cache that the lines take up: runs that are a power of two apart share few of its sets."""
+        return max(self.moved * LINE, self.runs * gcd(self.apart, cache // WAYS) if self.apart else 0)
+
+
+class _Access(NamedTuple):
+    """One load or store, or a value that is kept in an array (a row).
+
+    `moves`: by distance in bytes, the axes along which it moves; the distance is 0 where data decide it. `bent`: the
+    axes along which the distance is not constant. `whole`: the bytes of the storage; `reach`: of the part of it in
+    which data decide on one element.
+    """
+
+    key: object
+    moves: tuple[tuple[int, str], ...]
+    bent: frozenset[str]
+    itemsize: int
+    whole: int
+    reach: int = 0
+    is_store: bool = False
+
+    def lines(self, spans: Mapping[str, int]) -> _Lines:
+        """What these points touch."""
+        run, places, drawn, apart = self.itemsize, 1, 1, 0
+        for distance, axis in self.moves:
+            count = spans[axis]
+            if not distance:
+                drawn *= count
+            elif distance <= max(run, LINE):
+                run += distance * (count - 1)
+            elif count > 1:
+                places *= count
+                apart = gcd(apart, distance)
+        lines = max(1.0, run / LINE)
+        near = min(drawn, max(1.0, self.reach / LINE / lines)) if drawn > 1 else 1
+        most = max(1.0, self.whole / LINE)
+        moved = min(places * near * lines, most)
+        again = places * drawn * lines - moved if drawn > 1 else 0.0
+        return _Lines(moved, min(places * near, most), again, apart, min(places, most))
+
+
+class _Fact(NamedTuple):
+    """One op: its accesses, its operations on a vector and on a scalar, and those for each element of a vector.
+
+    `axes`: of the loops around it. `size`: bytes of an element.
+    """
+
+    accesses: tuple[_Access, ...]
+    units: float
+    divisions: int
+    is_special: bool
+    axes: tuple[str, ...]
+    size: int
+
+
+class _Touched(NamedTuple):
+    """What some steps touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
+
+    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin; `again`: the lines
+    that each of the three levels misses again.
+    """
+
+    size: float
+    first: float
+    second: float
+    moved: float
+    places: float
+    again: tuple[float, float, float]
+
+
+class _Work(NamedTuple):
+    """Seconds: operations, lines of the second and third level and of main memory, and starting threads."""
+
+    arithmetic: float = 0.0
+    second: float = 0.0
+    third: float = 0.0
+    memory: float = 0.0
+    regions: float = 0.0
+
+    def plus(self, other: _Work) -> _Work:
+        return _Work(*map(add, self, other))
+
+    def times(self, count: float) -> _Work:
+        return _Work(*(count * each for each in self))
+
+
+class _Around(NamedTuple):
+    """The loops around a step.
+
+    `spans`: by axis the elements that the loops further in run over. `carried`: the reductions that are running.
+    """
+
+    spans: dict[str, int]
+    carried: frozenset[int] = frozenset()
+    is_parallel: bool = False
+
+
+class _Pricer:
+    """Prices one kernel."""
+
+    def __init__(self, kernel: Kernel, facts: Sequence[_Fact], machine: CpuMachine, hints: Hints) -> None:
+        assert kernel.schedule is not None
+        self.steps, self.machine, self.ops, self.facts = kernel.schedule.steps, machine, kernel.body.ops, facts
+        self.kept = frozenset(kernel.schedule.kept_rows)
+        self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
+        self.threads = 1
+        self.overlap = 1.0 if _in_turn(self.ops) > 1 else OVERLAP
+        self.inside: dict[int, frozenset[int]] = {}  # by the id of a loop the positions of its ops
+        self.rows: dict[int, _Access] = {}
+        self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
+        self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
+        self.prepare(self.steps, self.spans)
+
+    def cost(self, threads: int) -> Cost:
+        """The cost with so many threads."""
+        self.threads, machine = threads, self.machine
+        work = self.all(self.steps, _Around(self.spans))
+        used = threads if self.shared else 1
+        size = self.touched(frozenset(range(len(self.ops))), self.spans).size
+        memory = work.memory if size > machine.third_bytes else 0.0
+        third = work.third if size > machine.second_bytes * used else 0.0
+        second = work.second if size > machine.first_bytes * used else 0.0
+        return Cost(memory, second + third, work.arithmetic, 0.0, machine.launch + work.regions, machine.norm)
+
+    # --- what the loops touch
+
+    def prepare(self, steps: Sequence[Step], spans: dict[str, int]) -> None:
+        """Finds the ops of each loop, and the array of each kept value: a step computes it and a later one reads it."""
+        for step in steps:
+            if isinstance(step, Loop):
+                self.inside[id(step)] = frozenset(positions(step.body))
+        for p in self.kept - self.rows.keys():
+            made = next((n for n, step in enumerate(steps) if p in self.inside_of(step)), len(steps))
+            later = frozenset[int]().union(*(self.inside_of(step) for step in steps[made + 1 :]))
+            if p not in later and any(p in self.ops[user].args for user in later):
+                self.rows[p] = self.row(p, spans)
+        for step in steps:
+            if isinstance(step, Loop):
+                self.prepare(step.body, {**spans, step.axis: _block(step, spans)})
+
+    def row(self, position: int, spans: Mapping[str, int]) -> _Access:
+        """The array that keeps a value at all these points."""
+        size, distance, moves = self.facts[position].size, self.facts[position].size, list[tuple[int, str]]()
+        for axis in reversed(self.ops[position].axes):
+            moves.append((distance, axis))
+            distance *= spans[axis]
+        return _Access(("row", position), tuple(moves), frozenset(), size, distance)
+
+    def inside_of(self, step: Step) -> frozenset[int]:
+        """The positions that a step computes."""
+        return self.inside[id(step)] if isinstance(step, Loop) else frozenset((step,))
+
+    def touched(self, inside: frozenset[int], spans: dict[str, int]) -> _Touched:
+        """What ops touch: each access once, at all points of the loops that are not open yet."""
+        key = inside, tuple(spans.values())
+        if key not in self.known:
+            found = {each.key: each for p in inside for each in self.accesses(p)}
+            machine = self.machine
+            size = first = second = moved = places = 0.0
+            again = [0.0, 0.0, 0.0]
+            for access in found.values():
+                lines = access.lines(spans)
+                size += lines.moved * LINE
+                first += lines.taken(machine.first_bytes)
+                second += lines.taken(machine.second_bytes)
+                moved += lines.moved * (1 + access.is_store)
+                places += lines.places
+                if lines.again:
+                    levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
+                    again = [
+                        old + lines.again * (access.reach > level) for old, level in zip(again, levels, strict=True)
+                    ]
+            self.known[key] = _Touched(size, first, second, moved, places, (again[0], again[1], again[2]))
+        return self.known[key]
+
+    def accesses(self, position: int) -> Iterator[_Access]:
+        """The accesses of an op: its own, its row, and the rows that it reads."""
+        yield from self.facts[position].accesses
+        if self.rows:
+            yield from (self.rows[p] for p in (position, *self.ops[position].args) if p in self.rows)
+
+    # --- what the loops take
+
+    def all(self, steps: Sequence[Step], around: _Around) -> _Work:
+        """One run of steps."""
+        here = [step for step in steps if not isinstance(step, Loop)]
+        work = _Work(sum(self.scalar(p, here) for p in here))
+        for step in steps:
+            if isinstance(step, Loop):
+                is_outermost = step.kind == "parallel" and not around.is_parallel
+                work = work.plus(self.parallel(step, around) if is_outermost else self.loop(step, around))
+        return work
+
+    def parallel(self, loop: Loop, around: _Around) -> _Work:
+        """One run of a parallel loop and the parallel loops directly in it, which threads share."""
+        machine, key = self.machine, (id(loop), tuple(around.spans.values()))
+        if key not in self.shared:
+            self.shared[key] = self.loop(loop, around._replace(is_parallel=True))
+        work, count, spans, inner = self.shared[key], 1, around.spans, loop
+        while inner.kind == "parallel":
+            count *= -(-spans[inner.axis] // _block(inner, spans))
+            spans = {**spans, inner.axis: _block(inner, spans)}
+            first = inner.body[0]
+            if len(inner.body) > 1 or not isinstance(first, Loop):
+                break
+            inner = first
+        used = count / -(-count // self.threads)
+        joined = count * sum(self.additions(p, 0, around.spans) for p in loop.carries)
+        return _Work(
+            work.arithmetic / used + joined,
+            work.second / used,
+            work.third / min(used, machine.third_cores),
+            work.memory / min(used, machine.memory_cores),
+            machine.region * (1 + log2(self.threads)) / 5,
+        )
+
+    def loop(self, loop: Loop, around: _Around) -> _Work:
+        """One run of a loop on one core."""
+        block = _block(loop, around.spans)
+        count, spans = around.spans[loop.axis] / block, {**around.spans, loop.axis: block}
+        if loop.kind == "vector":
+            work = _Work(self.vectors(loop, around.spans))
+        else:
+            inner = _Around(spans, around.carried.union(loop.carries), around.is_parallel)
+            work = self.all(loop.body, inner)
+            work = work._replace(arithmetic=work.arithmetic + self.machine.scalar).times(count)
+            if self.is_copy(loop):
+                work = work._replace(arithmetic=work.arithmetic * WORD / self.machine.vector_bytes)
+        return self.missed(
+            loop, around.spans, spans, work._replace(arithmetic=work.arithmetic + self.joins(loop, around))
+        )
+
+    def missed(self, loop: Loop, around: dict[str, int], spans: dict[str, int], work: _Work) -> _Work:
+        """The work of a loop with the lines that each cache misses: once if what one iteration touches fits."""
+        machine, inside = self.machine, self.inside[id(loop)]
+        once, whole = self.touched(inside, spans), self.touched(inside, around)
+        _, second, third, memory, _ = work
+        again = whole.again
+        if once.first <= machine.first_bytes:
+            second = (whole.moved + again[0]) * machine.second_line
+        if once.second <= machine.second_bytes:
+            third = (whole.moved + again[1]) * machine.third_line + (whole.places + again[1]) * machine.third_jump
+        if once.size <= machine.third_bytes:
+            memory = (whole.moved + again[2]) * machine.memory_line + (whole.places + again[2]) * machine.memory_jump
+        return _Work(work.arithmetic, second, third, memory, work.regions)
+
+    # --- operations
+
+    def vectors(self, loop: Loop, spans: Mapping[str, int]) -> float:
+        """The seconds of one run of a vector loop, and of the trees in it."""
+        machine, length = self.machine, spans[loop.axis]
+        here = [step for step in loop.body if not isinstance(step, Loop)]
+        total = sum(self.vector(p, loop, length, here) for p in here)
+        for tree in loop.body:
+            if isinstance(tree, Loop):
+                inside = [step for step in tree.body if not isinstance(step, Loop)]
+                total += spans[tree.axis] * sum(self.vector(p, loop, length, inside) for p in inside)
+                total += sum(2 * length * WORD / machine.vector_bytes for _ in tree.carries)
+        joined = any(isinstance(self.ops[p].attrs, Reduce) for p in here)
+        waits = machine.chain * -(-length // loop.lanes) if joined and loop.lanes else 0.0
+        is_short = length * WORD <= 4 * machine.vector_bytes  # then the compiler unrolls it
+        start = 0.0 if is_short else machine.loop
+        if loop.lanes and length % loop.lanes:
+            start += machine.ragged * self.overlap
+        return machine.operation * max(total, waits) + start
+
+    def vector(self, position: int, loop: Loop, length: int, here: Sequence[int]) -> float:
+        """The operations of an op of a vector loop, for one run of the loop."""
+        fact, machine = self.facts[position], self.machine
+        units = fact.units + fact.divisions * machine.integer_division
+        if loop.axis not in fact.axes:
+            return units
+        single = fact.divisions * machine.integer_division
+        for access in fact.accesses:
+            distance = next((each for each, axis in access.moves if axis == loop.axis), access.itemsize)
+            if not distance or (loop.axis in access.bent and not loop.cuts):
+                single += machine.gather
+            elif distance != access.itemsize:
+                single += machine.strided
+        units = fact.units + self.rows_of(position, here)
+        if isinstance(self.ops[position].attrs, Reduce) and not loop.lanes:
+            units += 1  # the accumulators are in an array
+        whole, rest = divmod(length, max(1, machine.vector_bytes // fact.size))
+        return units * (whole + rest.bit_count()) + single * length  # the rest are vectors of half the size, and so on
+
+    def scalar(self, position: int, here: Sequence[int]) -> float:
+        """The seconds of an op for one element."""
+        fact, machine = self.facts[position], self.machine
+        units = fact.units * (machine.special if fact.is_special else 1) + self.rows_of(position, here)
+        units += (ROW_ELEMENT - 1) * (position in self.rows)
+        units += fact.divisions * machine.integer_division
+        if isinstance(self.ops[position].attrs, Reduce | Scan):
+            units += machine.chain
+        return machine.scalar * units
+
+    def rows_of(self, position: int, here: Sequence[int]) -> float:
+        """The operations of reading and writing rows, of which wider elements than the op's own take more."""
+        if not self.rows:
+            return 0.0
+        size, read = self.facts[position].size, [a for a in self.ops[position].args if a in self.rows and a not in here]
+        return (position in self.rows) + sum(max(1.0, self.facts[a].size / size) for a in read)
+
+    def joins(self, loop: Loop, around: _Around) -> float:
+        """The seconds after a loop in which lanes and blocks of the reductions that it carries are joined."""
+        total = 0.0
+        for p in loop.carries:
+            if isinstance(self.ops[p].attrs, Reduce):
+                lanes = _lanes(loop, p)
+                if p in around.carried:
+                    total += self.additions(p, lanes, around.spans)
+                elif lanes and loop.kind == "serial" and loop.lanes:  # lanes for each element of a vector
+                    total += (lanes - 1) * self.additions(p, 0, around.spans)
+                elif lanes:
+                    total += self.machine.join * self.overlap * self.facts[p].units
+        return total
+
+    def additions(self, position: int, lanes: int, spans: Mapping[str, int]) -> float:
+        """The seconds in which one set of accumulators is added to another."""
+        op, machine = self.ops[position], self.machine
+        count = len(op.args) * (lanes or prod(spans[axis] for axis in op.axes))
+        return 3 * machine.operation * max(1.0, count * WORD / machine.vector_bytes)
+
+    def is_copy(self, loop: Loop) -> bool:
+        """Whether two nested loops only copy blocks between memory and rows, transposed."""
+        inner = loop.body[0] if len(loop.body) == 1 else None
+        if not isinstance(inner, Loop) or (loop.kind, inner.kind) != ("serial", "serial"):
+            return False
+        return all(not isinstance(p, Loop) and self.is_copied(p) for p in inner.body)
+
+    def is_copied(self, position: int) -> bool:
+        """Whether an op loads a row, or stores one."""
+        op = self.ops[position]
+        row = op.args[0] if isinstance(op.attrs, Store) else position
+        return isinstance(op.attrs, Load | Store) and row in self.rows
+
+
+def _in_turn(ops: Sequence[Op]) -> int:
+    """The most reductions of which each needs the one before."""
+    count: list[int] = []
+    for op in ops:
+        count.append(max((count[a] for a in op.args), default=0) + isinstance(op.attrs, Reduce))
+    return max(count, default=0)
+
+
+def _lanes(loop: Loop, position: int) -> int:
+    """The lanes of a reduction that the loop, or a loop in it, computes."""
+    if loop.lanes and position in positions(loop.body):
+        return loop.lanes
+    return max((_lanes(step, position) for step in loop.body if isinstance(step, Loop)), default=0)
+
+
+def _block(loop: Loop, spans: Mapping[str, int]) -> int:
+    """The elements of the axis that one iteration of a loop covers."""
+    if loop.parts:  # of which each is a multiple of 64 elements
+        return max(1, min(spans[loop.axis], -(-spans[loop.axis] // (64 * loop.parts)) * 64))
+    return min(loop.block, spans[loop.axis]) if loop.block else 1
+
+
+# --- facts about the ops of a body, whatever the loops
+
+
+class _Reader:
+    """Reads the facts of a kernel's ops. `sizes`: by the symbol of a checked index, the size it is checked against."""
+
+    def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], hints: Hints) -> None:
+        self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
+        self.table, self.hints = table, hints
+        checks = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, Check)]
+        self.sizes = {check.symbol: estimate(check.size, hints) for check in checks}
+        self.facts = [self.fact(op) for op in kernel.body.ops]
+
+    def fact(self, op: Op) -> _Fact:
+        """The fact of one op."""
+        size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
+        is_division = op.name in INTEGER_DIVISIONS and op.dtype is not None and op.dtype.kind != "float"
+        axes = (*op.axes, *op.attrs.axes) if isinstance(op.attrs, Reduce) else op.axes
+        match op.attrs:
+            case Masked(body, _):
+                inner = [self.fact(each) for each in body.ops]
+                accesses = tuple(access for fact in inner for access in fact.accesses)
+                units, divisions = 1 + sum(fact.units for fact in inner), sum(fact.divisions for fact in inner)
+                return _Fact(accesses, units, divisions, any(fact.is_special for fact in inner), axes, size)
+            case Load() | Store() | Atomic():
+                access = self.access(op)
+                is_rounded = access.is_store and self.table[op.attrs.ref.storage].dtype in (F16, BF16)
+                return _Fact((access,), ROUND if is_rounded else 1, 0, False, axes, size)
+            case Check():
+                units = CHECK
+            case Reduce(_, how) if how.name in ("max", "min") and op.dtype is not None and op.dtype.kind == "float":
+                units = NAN_MAXIMUM
+            case _:
+                units = 0 if op.name in ("constant", "index") else op_work(op)
+        return _Fact((), units, int(is_division), units >= SPECIAL, axes, size)
+
+    def access(self, op: Op) -> _Access:
+        """The access of a load, store or atomic."""
+        assert isinstance(op.attrs, Load | Store | Atomic)
+        buffer, is_store = self.table[op.attrs.ref.storage], not isinstance(op.attrs, Load)
+        itemsize, whole = buffer.dtype.itemsize, buffer_bytes(buffer, self.hints)
+        moves: list[tuple[int, str]] = []
+        bent: set[str] = set()
+        for axis in op.axes:
+            found = step_of(op, self.symbols[axis])
+            step = 0 if found is None else as_int(found)
+            if step is None:
+                bent.add(axis)
+                step = 1
+            if step or found is None:
+                moves.append((abs(step) * itemsize, axis))
+        moves.sort()
+        reach = self.reach(op.attrs.index, itemsize, whole) if moves and not moves[0][0] else 0
+        key = op.attrs.ref.storage, op.attrs.index, is_store
+        return _Access(key, tuple(moves), frozenset(bent), itemsize, whole, reach, is_store)
+
+    def reach(self, index: Expr, itemsize: int, whole: int) -> int:
+        """The bytes of the part of a storage in which data decide on one element."""
+        drawn = [symbol for symbol in free_symbols(index) if symbol in self.sizes]
+        split = linear(index, drawn) if drawn else None
+        steps = [] if split is None else [as_int(split[0][symbol]) for symbol in drawn]
+        if not steps or None in steps:
+            return whole
+        last = sum(abs(step or 0) * (self.sizes[symbol] - 1) for step, symbol in zip(steps, drawn, strict=True))
+        return min(whole, itemsize * (1 + last))

@@ -1,0 +1,182 @@
+"""Prices of kernels on a CPU: each number of the machine matters somewhere, and none decides much alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from minductor.core.dtypes import F32, I64
+from minductor.core.expressions.expr import integer, symbol
+from minductor.cost.cpu_seconds import cpu_seconds
+from minductor.cost.seconds import Cost
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Axis, Kernel, Program
+from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.schedule import cpu_place, cpu_recipes
+from minductor.passes.schedule.schedule import fastest
+from minductor.target import NOMINAL_CPU, CpuMachine, by_name
+from tests.passes.sketch import Sketch, element, transpose
+
+Made = tuple[dict[str, Kernel], Program]
+
+
+def pointwise(*size: int, op: str = "neg") -> Program:
+    s = Sketch()
+    return s.done(s.op(op, s.input(*size)))
+
+
+def sums(*size: int, dim: int) -> Program:
+    s = Sketch()
+    return s.done(s.reduce("sum", s.input(*size), dim))
+
+
+def transposed(rows: int, columns: int) -> Program:
+    s = Sketch()
+    return s.done(s.op("add", transpose(s.input(rows, columns), 0, 1), s.input(columns, rows)))
+
+
+def columns(rows: int, length: int, op: str = "neg") -> Program:
+    """An operation on columns of a matrix that data pick; the places take a division each."""
+    s = Sketch()
+    view, places, out = s.input(rows, length), s.input(length), s.buffer([rows, length])
+    axes, at, b = s.loop([rows, length])
+    number = b.cast(b.load(places.ref, at[1], F32), I64)
+    column = b.check(b.op("mod", number, b.constant(length, I64)), integer(length), wrap=False)
+    b.store(out.ref, element(out, at), b.op(op, b.load(view.ref, element(view, [at[0], column]), F32)))
+    s.kernel(axes, b)
+    return s.done(out)
+
+
+def groups(channels: int) -> Program:
+    """Sums of a few neighbouring channels over many pixels, as in a group norm with channels last."""
+    s = Sketch()
+    x, out = s.input(8, 1000, 8, channels), s.buffer([8, 8])
+    size = [8, 1000, 8, channels]
+    axes = [Axis(symbol(f"i{n}", "axis", 0, count - 1), integer(count)) for n, count in enumerate(size)]
+    at = [axis.symbol for axis in axes]
+    b = Builder(at)
+    total = b.reduce([b.load(x.ref, element(x, at), F32)], ["i1", "i3"], combine("sum", F32))
+    b.store(out.ref, element(out, [at[0], at[2]]), total)
+    s.kernel(axes, b)
+    return s.done(out)
+
+
+PROGRAMS: Mapping[str, Callable[[], Program]] = MappingProxyType(
+    {
+        "small": lambda: pointwise(100, 100),
+        "vector": lambda: pointwise(400_000, op="exp"),
+        "large": lambda: pointwise(2000, 4000),
+        "sum": lambda: sums(1, 300_000, dim=1),
+        "rows": lambda: sums(40, 40_000, dim=1),
+        "columns": lambda: sums(4000, 512, dim=0),
+        "few columns": lambda: sums(30_000, 32, dim=0),
+        "groups of 8": lambda: groups(8),
+        "groups of 6": lambda: groups(6),
+        "transposed": lambda: transposed(700, 900),
+        "transposed, powers of two": lambda: transposed(1024, 2048),
+        "gather": lambda: columns(500, 1000),
+        "gather and exp": lambda: columns(500, 1000, "exp"),
+        "long gather": lambda: columns(4, 3_000_000),
+    }
+)
+
+
+def made(program: Program) -> Made:
+    """The program's only kernel by each legal recipe."""
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel)
+    drafts = cpu_recipes.drafts(merge_axes(kernel), program.real_table(), by_name("cpu"), ())
+    return {name: cpu_place.place(draft) for name, draft in drafts.items()}, program
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Made]:
+    return {name: made(make()) for name, make in PROGRAMS.items()}
+
+
+def costs(of: Made, machine: CpuMachine = NOMINAL_CPU) -> dict[str, tuple[Cost, ...]]:
+    return cpu_seconds(of[0], of[1].real_table(), machine)
+
+
+def prices(of: Made, machine: CpuMachine = NOMINAL_CPU) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(cost.seconds for cost in each) for name, each in costs(of, machine).items()}
+
+
+def moved(field: str, factor: float) -> CpuMachine:
+    """The nominal machine with one other number."""
+    value = getattr(NOMINAL_CPU, field)
+    return NOMINAL_CPU._replace(**{field: type(value)(value * factor)})
+
+
+@pytest.mark.parametrize("field", CpuMachine._fields)
+def test_every_number_of_the_machine_makes_some_kernel_cheaper_or_dearer(programs: dict[str, Made], field: str) -> None:
+    assert any(prices(each) != prices(each, moved(field, 2)) for each in programs.values())
+
+
+@pytest.mark.parametrize("field", [field for field in CpuMachine._fields if field != "vector_bytes"])  # a power of two
+@pytest.mark.parametrize("factor", [1 / 1.15, 1.15])
+def test_few_decisions_hang_on_one_number(programs: dict[str, Made], field: str, factor: float) -> None:
+    """With a number that is 15% off, a recipe is taken that loses at most a twentieth more."""
+    machine = moved(field, factor)
+    changed = [name for name, each in programs.items() if _loss(each, fastest(prices(each, machine))) > 1.05]
+    assert changed == []
+
+
+def _loss(each: Made, taken: str) -> float:
+    """How much more a recipe loses than the one that is taken."""
+    found = prices(each)
+    least = [min(column) for column in zip(*found.values(), strict=True)]
+    lost = {name: max(p / q for p, q in zip(each, least, strict=True)) for name, each in found.items()}
+    return lost[taken] / lost[fastest(found)]
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("small", "elements"),
+        ("vector", "blocks"),
+        ("sum", "rows_in_parts"),
+        ("rows", "rows"),
+        ("few columns", "columns_in_parts"),
+        ("groups of 6", "two_steps"),
+        ("transposed", "transposed"),
+        ("gather and exp", "shared_indices"),
+    ],
+)
+def test_the_recipe_that_is_faster_is_taken(programs: dict[str, Made], name: str, recipe: str) -> None:
+    assert fastest(prices(programs[name])) == recipe
+
+
+def test_data_that_fit_a_cache_do_not_come_from_memory(programs: dict[str, Made]) -> None:
+    small, large = (costs(programs[name])["elements"][0] for name in ("small", "large"))
+    assert small.memory == 0
+    lines = 2000 * 4000 * 4 / 64  # of an operand; those of the result are read and written back
+    assert large.memory == pytest.approx(3 * lines * NOMINAL_CPU.memory_line, rel=0.01)
+
+
+def test_memory_is_shared_by_the_threads(programs: dict[str, Made]) -> None:
+    one, many = costs(programs["large"])["blocks"]
+    assert many.memory == pytest.approx(one.memory / NOMINAL_CPU.memory_cores)
+    assert many.arithmetic == pytest.approx(one.arithmetic / 16, rel=0.05)
+
+
+def test_rows_a_power_of_two_apart_do_not_stay_in_the_cache() -> None:
+    near, far = (costs(made(transposed(512, 4 * n)))["elements"][0].cache for n in (127, 128))
+    assert far > 1.5 * near
+
+
+def test_starting_threads_costs_more_if_there_are_more(programs: dict[str, Made]) -> None:
+    one, many = (cost.launch - NOMINAL_CPU.launch for cost in costs(programs["vector"])["blocks"])
+    assert many == pytest.approx(NOMINAL_CPU.region)
+    assert 0 < one < many / 4
+
+
+def test_a_size_that_only_the_call_knows_counts_as_a_large_one() -> None:
+    program = pointwise(1 << 20)
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel)
+    axis = replace(kernel.axes[0], extent=symbol("s0", "size", 2))
+    assert fastest(prices(made(replace(program, nodes=(replace(kernel, axes=(axis,)),))))) == "blocks"
