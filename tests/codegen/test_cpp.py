@@ -34,7 +34,7 @@ from minductor.runtime.build.probe import probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
-from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, randn, softmax
+from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, integers, randn, softmax
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
@@ -49,6 +49,10 @@ def kernel_of(program: Program) -> Kernel:
 def text_of(program: Program, symbol: str) -> str:
     table = program.buffer_table()
     return kernel_text(kernel_of(program), symbol, {name: b.dtype for name, b in table.items()})
+
+
+def case_of(sketch: Sketch) -> Case:
+    return Case(sketch.program(), sketch.tensors)
 
 
 def compiled(texts: dict[str, str], folder: Path) -> ctypes.CDLL:
@@ -114,13 +118,12 @@ def norm_of_short_rows(size: tuple[int, int]) -> Sketch:
     return s
 
 
-@pytest.mark.parametrize("size", [(300, 7), (64, 16), (70, 32), (70, 49), (90, 127), (1000, 2)])
+@pytest.mark.parametrize("size", [(300, 7), (64, 16), (70, 32), (71, 31), (90, 17), (1000, 2)])
 @pytest.mark.parametrize("make", [softmax, norm_of_short_rows])
 def test_rows_side_by_side_have_the_bits_of_rows_by_themselves(
     make: Callable[[tuple[int, int]], Sketch], size: tuple[int, int], tmp_path: Path
 ) -> None:
-    sketch = make(size)
-    made = Case(sketch.program(), sketch.tensors)
+    made = case_of(make(size))
     made.tensors["a"][3] = -torch.inf
     made.tensors["a"][5, 1] = torch.nan
     made.tensors["a"][6] = -0.0
@@ -233,6 +236,27 @@ def test_what_has_16_bits_already_is_not_converted() -> None:
 def test_values_of_four_bytes_and_bfloat16_are_transposed_in_registers() -> None:
     for name in ("transposed", "transposed_bits"):
         assert text_of(schedule(case(name).program, CPU), "f").count("md_transpose(in0") == 1, name
+
+
+@pytest.mark.parametrize(
+    ("length", "is_masked"),
+    [(49, True), (40, True), (48, False), (96, False), (100, True)],  # sums of up to 63 elements have 32 lanes, or 64
+)
+def test_what_is_left_over_of_a_row_runs_in_all_lanes_under_masks(length: int, is_masked: bool) -> None:
+    text = text_of(schedule(case_of(softmax((50, length))).program, CPU), "f")
+    assert ("md_masked_lanes<" in text, "md_lanes<" in text) == (is_masked, not is_masked)
+    assert text.count("if (on) x") == is_masked  # a row has no element for a lane past its end
+
+
+def test_integers_are_not_divided_in_lanes_past_the_end() -> None:
+    """What is read there is 0, and a division of integers by it would end the process."""
+    s = Sketch((50, 49))
+    i, j = s.i
+    by = s.read("a", integers(9, 50, 49) + 1, I64, 49 * i + j)
+    s.write(s.b.reduce([s.b.op("truncdiv", s.b.constant(100, I64), by)], ["i1"], combine("sum", I64)), I64, axes=(0,))
+    text = text_of(schedule(case_of(s).program, CPU), "f")
+    assert "md_masked_lanes" not in text
+    assert "md_lanes<" in text
 
 
 def test_gathers_run_before_the_vector_loop_that_computes_with_them() -> None:

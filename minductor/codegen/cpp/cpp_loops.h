@@ -17,6 +17,27 @@ template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F 
   for (int l = 0; l < rest; ++l) body(i + l, l);
 }
 
+//@ md_masked_lanes :
+// As md_lanes, with body(i, l, on): what is left over runs in all W lanes, too, and `on` is whether i lies before the
+// end. Accumulators then stay in registers. Vector units without masks run the lanes that are left over one by one.
+template <int W, class F> MD_INLINE void md_masked_lanes(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + W <= end; i += W) {
+#pragma omp simd
+    for (int l = 0; l < W; ++l) body(i + l, l, true);
+  }
+  const int rest = (int)(end - i);
+#ifdef __AVX2__
+  if (rest > 0) {
+#pragma omp simd
+    for (int l = 0; l < W; ++l) body(i + l, l, l < rest);
+  }
+#else
+#pragma omp simd
+  for (int l = 0; l < rest; ++l) body(i + l, l, true);
+#endif
+}
+
 //@ md_strips :
 // body(i, count) for strips of W elements in [begin, end), and for what is left over
 template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F body) {

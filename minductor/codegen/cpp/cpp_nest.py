@@ -23,6 +23,8 @@ from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
 
+DIVISIONS = ("div", "truncdiv", "floordiv", "mod", "fmod")
+
 
 class NestPrinter:
     """Prints the steps of one kernel into `out`."""
@@ -114,7 +116,8 @@ class NestPrinter:
 
     def keep(self, position: int) -> None:
         if position in self.kept:
-            self.out.add(f"{self.kept[position].element()} = {self.names[position]};")
+            test = "if (on) " if self.values.masked_axis and self.kept[position].dims else ""
+            self.out.add(f"{test}{self.kept[position].element()} = {self.names[position]};")
 
     def label(self, position: int) -> str:
         if position not in self.labels:
@@ -127,7 +130,7 @@ class NestPrinter:
         """The text that names a value here. A value that an array keeps is read from the array."""
         if position not in self.names:
             array = self.kept[position] if position in self.kept else self.arrays[position][0]
-            text = array.element()
+            text = f"(on ? {array.element()} : 0)" if self.values.masked_axis and array.dims else array.element()
             dtype, attrs = self.ops[position].dtype, self.ops[position].attrs
             assert dtype is not None
             if isinstance(attrs, Check):
@@ -302,6 +305,7 @@ class NestPrinter:
                 self.out.add("MD_SCALAR;")
         self.steps(chain[-1].body)
         if lanes:
+            self.values.masked_axis = None
             if bad := self.bad(loop):
                 cpp_checks.close_lanes(self.out, loop.axis, *self.range(loop.axis), loop.lanes, bad)
             else:
@@ -402,8 +406,15 @@ class NestPrinter:
         self.opened[loop.axis] = True
         if bad := self.bad(loop):
             cpp_checks.open_lanes(self.out, loop.axis, bad)
-        else:
+        elif self.is_multiple(loop.axis, -(-loop.lanes // 2)) or _divides_integers(
+            self.ops[p] for p in positions((loop,))
+        ):
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
+        else:
+            # Half of the lanes, left over, need no mask: the first join reads halves. Others end up in memory.
+            self.values.masked_axis = self.values.axis(loop.axis)
+            head = f"[&](int64_t {loop.axis}, int l, bool on) MD_LAMBDA"
+            self.out.open(f"md_masked_lanes<{loop.lanes}>({first}, {last}, {head}")
 
     def open_groups(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)
@@ -549,7 +560,7 @@ class NestPrinter:
                 self.values.define(self.values.label(), d, t) for d, t in zip(carry.dtypes, results, strict=True)
             ]
         for target, text in zip(left, results, strict=True):
-            self.out.add(f"{target} = {text};")
+            self.out.add(f"{target} = {f'on ? {text} : {target}' if self.values.masked_axis else text};")
 
     def finish(self, carry: Carry) -> None:
         """Combines the lanes of a reduction, whose value may be used from here on.
@@ -640,6 +651,11 @@ class NestPrinter:
             else:
                 self.join(total, total.at("part"), total.at("part + step"))
         self.finish(total if arrays[0].dims else replace(total, lanes=1))
+
+
+def _divides_integers(ops: Iterable[Op]) -> bool:
+    """Whether integers are divided: a lane past the end would divide by 0, which ends the process."""
+    return any(op.dtype is not None and op.dtype.kind in ("int", "uint") and op.name in DIVISIONS for op in ops)
 
 
 def _is_grouped(loop: Loop) -> bool:

@@ -13,7 +13,7 @@ from minductor.codegen.cpp.cpp_stored import How
 from minductor.codegen.cpp.cpp_text import Lines, index_text, literal
 from minductor.codegen.operator_spelling import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
 from minductor.core.dtypes import BOOL, F32, I64, DType
-from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.build import parameter_count
 from minductor.ir.program.nodes import (
@@ -68,6 +68,7 @@ class Values:
     # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
     repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     bits: dict[str, str] = field(default_factory=dict[str, str])  # by the label of a load, the name of its bits
+    masked_axis: Symbol | None = None  # of an open md_masked_lanes: `on` is whether its lane is before the end
     count: int = 0
     masks: int = 0  # the number of masked regions around the open one
     masked_storages: set[str] = field(default_factory=set[str])  # storages that were read under a mask
@@ -94,7 +95,8 @@ class Values:
             case Round() if self.stored_as.get(id(op)) == "same":
                 return args[0]
             case Store(ref, index):
-                self.out.add(f"{self.element(ref.storage, index)} = {self.stored(op, ref.storage, args[0])};")
+                test = "if (on) " if self.masked_axis else ""
+                self.out.add(f"{test}{self.element(ref.storage, index)} = {self.stored(op, ref.storage, args[0])};")
                 return ""
             case Atomic(ref, index, kind):
                 self.atomic(ref.storage, index, kind, args[0])
@@ -147,7 +149,19 @@ class Values:
         return index_text(self.placed(expr))
 
     def load(self, storage: str, index: Expr) -> str:
-        """The text of an element that is read.
+        """The text of an element that is read; in a lane past the end that is 0."""
+        text = self.read(storage, index)
+        if self.masked_axis is None or not self.varies(index):
+            return text
+        dtype = self.storages[storage][1]
+        return f"(on ? {text} : ({CPP_STORAGE.get(dtype.name) or cpp_type(dtype)})0)"
+
+    def varies(self, index: Expr) -> bool:
+        """Whether an index may differ between the lanes of the open loop."""
+        return any(s == self.masked_axis or s.kind == "value" for s in free_symbols(index))
+
+    def read(self, storage: str, index: Expr) -> str:
+        """The text of an element.
 
         `md_index` around an index hides from g++ that two elements are neighbours (see `is_paired`).
         """

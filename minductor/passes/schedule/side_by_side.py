@@ -2,7 +2,7 @@
 
 Takes a draft of a kernel that reduces contiguous rows. Gives it with loops over blocks of rows, along a row and over
 the rows of a block, and with the loads and stores that go through staging buffers. Refuses (None) what cannot be
-transposed or would gain nothing: long rows, rows that fill vectors, several reduced axes, loads at indices that data
+transposed or would gain nothing: longer rows, a single reduction, several reduced axes, loads at indices that data
 decide, masked operations, and integers.
 
 The sum of a row has the same bits as along a vector loop: it has the same lanes, which are joined in the same order.
@@ -16,12 +16,10 @@ from minductor.passes.schedule.draft import Draft, Staged
 
 SIDE = 16  # rows of a block: the widest vector of four-byte values
 FEW_ROWS = 64  # fewer are not worth the transposing
-SHORT_ROW = 128  # elements
-# Measured where the caches hold all: a row by itself waits for the join of its lanes before each further reduction and
-# copies its rim one by one. A longer row that fills vectors hides that, and so does one with a single reduction.
-FULL_ROW = 32  # elements of a row that fills vectors
-RAGGED_ROW = 64  # elements of a row with one reduction
-FEW_COPIES = 2  # loads and stores to transpose, with one reduction
+# A row by itself waits for the join of its lanes before each further reduction. That costs more than transposing if the
+# row is short and has two reductions in turn.
+SHORT_ROW = 36  # elements
+IN_TURN = 2  # reductions
 
 
 def rows_side_by_side(draft: Draft) -> Draft | None:
@@ -30,13 +28,13 @@ def rows_side_by_side(draft: Draft) -> Draft | None:
     if row is None or draft.joined != (row,) or draft.touches.scanned:
         return None
     length = draft.touches.extents[row]
-    if length is None or not 1 < length <= SHORT_ROW:
+    if length is None or not 1 < length <= SHORT_ROW or _reductions_in_turn(draft) < IN_TURN:
         return None
     beside = max(draft.kept, key=lambda name: (_share_used(draft.size(name)), draft.kept.index(name)), default=None)
     if beside is None or draft.size(*draft.kept) < FEW_ROWS:
         return None
     staged = _staged(draft, row, beside)
-    if staged is None or not _pays(draft, staged, length):
+    if staged is None:
         return None
     levels = (
         *(draft.level(name, "parallel") for name in draft.kept if name != beside),
@@ -45,13 +43,6 @@ def rows_side_by_side(draft: Draft) -> Draft | None:
         draft.level(beside, "vector"),
     )
     return draft._replace(levels=levels, staged=staged)
-
-
-def _pays(draft: Draft, staged: Staged, length: int) -> bool:
-    """Whether the lanes of a vector do more for rows side by side than transposing costs."""
-    if _reductions_in_turn(draft) > 1:
-        return length <= FULL_ROW or length % SIDE != 0
-    return length % (SIDE // 2) != 0 and length <= RAGGED_ROW and len(staged.loads | staged.stores) <= FEW_COPIES
 
 
 def _reductions_in_turn(draft: Draft) -> int:

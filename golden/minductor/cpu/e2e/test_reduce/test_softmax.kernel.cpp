@@ -8,9 +8,9 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
     float x0_row[200];
     float max1_lanes[64];
     for (int l = 0; l < 64; ++l) max1_lanes[l] = -MD_INF;
-    md_lanes<64>(0, 200, [&](int64_t i1, int l) MD_LAMBDA {
-      const float x2 = in0[200 * i0 + i1];
-      max1_lanes[l] = md_maximum_f32(max1_lanes[l], x2);
+    md_masked_lanes<64>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
+      const float x2 = (on ? in0[200 * i0 + i1] : (float)0);
+      max1_lanes[l] = on ? md_maximum_f32(max1_lanes[l], x2) : max1_lanes[l];
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
       max1_lanes[a] = md_maximum_f32(max1_lanes[a], max1_lanes[b]);
@@ -18,12 +18,12 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
     const float max1 = max1_lanes[0];
     float sum3_lanes[64];
     for (int l = 0; l < 64; ++l) sum3_lanes[l] = 0.0f;
-    md_lanes<64>(0, 200, [&](int64_t i1, int l) MD_LAMBDA {
-      const float x2 = in0[200 * i0 + i1];
+    md_masked_lanes<64>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
+      const float x2 = (on ? in0[200 * i0 + i1] : (float)0);
       const float x4 = x2 - max1;
       const float x0 = md_exp_f32(x4);
-      x0_row[i1] = x0;
-      sum3_lanes[l] = sum3_lanes[l] + x0;
+      if (on) x0_row[i1] = x0;
+      sum3_lanes[l] = on ? sum3_lanes[l] + x0 : sum3_lanes[l];
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
       sum3_lanes[a] = sum3_lanes[a] + sum3_lanes[b];
