@@ -1,10 +1,10 @@
 """What the cost model predicts for the recipes of kernels on a CPU, beside what this CPU takes for them.
 
 Takes nothing, or `--fit`. Prints the second table of cost_model.md: by kernel and recipe the microseconds measured and
-predicted, on one thread and on two, and the regret of the recipe that the compiler would take. Every second kernel, in
-a fixed random order, belongs to the half to which the numbers of the nominal CPU were fitted; the other half judges
-them. `--fit` fits them anew and prints them. Recipes are forced and run in interleaved rounds, in turn the first one;
-the least time counts, since other processes only add to it.
+predicted, on one thread and on two, and the regret of the recipe that the compiler would take. `--fit` fits the numbers
+of the nominal CPU to every second kernel, in a fixed random order, and prints them; the other half judges them.
+Recipes are forced and run in interleaved rounds, in turn the first one; the least time counts, since other processes
+only add to it.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def main() -> None:
     machine = fitted(found[::2]) if is_fit else NOMINAL_CPU
     if is_fit:
         print(", ".join(f"{field}={getattr(machine, field):.2g}" for field in FITTED))
-    print("\nThe half to which the numbers were fitted:")
+    print("\nThe half to which `--fit` fits:")
     report(found[::2], machine)
     print("The other half:")
     report(found[1::2], machine)
