@@ -24,7 +24,7 @@ from minductor.core.dtypes import F32, I64
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer
 from minductor.ir.plan.plan import KernelLine, Plan
-from minductor.ir.program.build import combine
+from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import Schedule, loops, parse_schedule
 from minductor.ir.program.nodes import Kernel, Masked, Program
 from minductor.ir.program.signature import signature
@@ -253,7 +253,10 @@ def test_integers_are_not_divided_in_lanes_past_the_end() -> None:
     s = Sketch((50, 49))
     i, j = s.i
     by = s.read("a", integers(9, 50, 49) + 1, I64, 49 * i + j)
-    s.write(s.b.reduce([s.b.op("truncdiv", s.b.constant(100, I64), by)], ["i1"], combine("sum", I64)), I64, axes=(0,))
+    region = Builder(s.b.axes)
+    quotient = region.build([region.op("truncdiv", region.constant(100, I64), region.parameter(0, I64))])
+    terms = s.b.masked(s.b.op("gt", by, s.b.constant(3, I64)), (by,), quotient, 0, I64)
+    s.write(s.b.reduce([terms], ["i1"], combine("sum", I64)), I64, axes=(0,))
     text = text_of(schedule(case_of(s).program, CPU), "f")
     assert "md_masked_lanes" not in text
     assert "md_lanes<" in text

@@ -22,8 +22,9 @@ from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
+from minductor.ir.program.signature import all_ops
 
-DIVISIONS = ("div", "truncdiv", "floordiv", "mod", "fmod")
+DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
 
 
 class NestPrinter:
@@ -43,6 +44,7 @@ class NestPrinter:
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
         self.work = _work(kernel)
+        self.has_no_masks = _divides_integers(kernel)
         # all by the position of an op
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}  # the texts of values that are in scope
@@ -406,13 +408,10 @@ class NestPrinter:
         self.opened[loop.axis] = True
         if bad := self.bad(loop):
             cpp_checks.open_lanes(self.out, loop.axis, bad)
-        elif self.is_multiple(loop.axis, -(-loop.lanes // 2)) or _divides_integers(
-            self.ops[p] for p in positions((loop,))
-        ):
+        elif self.has_no_masks or self.is_multiple(loop.axis, -(-loop.lanes // 2)):
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
         else:
-            # Half of the lanes, left over, need no mask: the first join reads halves. Others end up in memory.
-            self.values.masked_axis = self.values.axis(loop.axis)
+            self.values.masked_axis = self.values.axis(loop.axis)  # half of the lanes would not end up in memory
             head = f"[&](int64_t {loop.axis}, int l, bool on) MD_LAMBDA"
             self.out.open(f"md_masked_lanes<{loop.lanes}>({first}, {last}, {head}")
 
@@ -653,9 +652,10 @@ class NestPrinter:
         self.finish(total if arrays[0].dims else replace(total, lanes=1))
 
 
-def _divides_integers(ops: Iterable[Op]) -> bool:
+def _divides_integers(kernel: Kernel) -> bool:
     """Whether integers are divided: a lane past the end would divide by 0, which ends the process."""
-    return any(op.dtype is not None and op.dtype.kind in ("int", "uint") and op.name in DIVISIONS for op in ops)
+    numbers = (op.name for op in all_ops(kernel.body) if op.dtype is not None and op.dtype.kind in ("int", "uint"))
+    return not DIVISIONS.isdisjoint(numbers)
 
 
 def _is_grouped(loop: Loop) -> bool:
