@@ -17,14 +17,11 @@ from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim
 from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
-from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type
+from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type, is_float32
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
-from minductor.ir.program.signature import all_ops
-
-DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
 
 
 class NestPrinter:
@@ -44,7 +41,7 @@ class NestPrinter:
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
         self.work = _work(kernel)
-        self.has_no_masks = _divides_integers(kernel)
+        self.is_float32 = is_float32(kernel.body, values.storages)
         # all by the position of an op
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}  # the texts of values that are in scope
@@ -405,10 +402,12 @@ class NestPrinter:
 
     def open_lanes(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)
+        block = self.blocks.get(loop.axis)
+        sizes = (as_int(self.extents[loop.axis]), *((block.size or None,) if block else ()))
         self.opened[loop.axis] = True
         if bad := self.bad(loop):
             cpp_checks.open_lanes(self.out, loop.axis, bad)
-        elif self.has_no_masks or self.is_multiple(loop.axis, -(-loop.lanes // 2)):
+        elif not self.is_float32 or not any(size is None or size % -(-loop.lanes // 2) for size in sizes):
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
         else:
             self.values.masked_axis = self.values.axis(loop.axis)  # half of the lanes would not end up in memory
@@ -650,12 +649,6 @@ class NestPrinter:
             else:
                 self.join(total, total.at("part"), total.at("part + step"))
         self.finish(total if arrays[0].dims else replace(total, lanes=1))
-
-
-def _divides_integers(kernel: Kernel) -> bool:
-    """Whether integers are divided: a lane past the end would divide by 0, which ends the process."""
-    numbers = (op.name for op in all_ops(kernel.body) if op.dtype is not None and op.dtype.kind in ("int", "uint"))
-    return not DIVISIONS.isdisjoint(numbers)
 
 
 def _is_grouped(loop: Loop) -> bool:

@@ -31,6 +31,7 @@ from minductor.ir.program.nodes import (
     Round,
     Store,
 )
+from minductor.ir.program.signature import all_ops
 
 ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
@@ -45,6 +46,16 @@ def cpp_type(dtype: DType) -> str:
 def array_type(dtype: DType) -> str:
     """The C++ type of an array's elements. Booleans are bytes, as in memory, so that loops over them vectorise."""
     return "uint8_t" if dtype == BOOL else cpp_type(dtype)
+
+
+def is_float32(body: Body, storages: Mapping[str, tuple[str, DType]]) -> bool:
+    """Whether a body reads and computes float32 only, besides truth values, so that its lanes may run under masks.
+
+    Where elements differ in size, g++ keeps the accumulators of masked lanes in memory. Integers would be divided by 0.
+    """
+    ops = list(all_ops(body))
+    read = {storages[op.attrs.ref.storage][1] for op in ops if isinstance(op.attrs, Load)}
+    return read <= {F32} and {op.dtype for op in ops} <= {None, F32, BOOL}
 
 
 @dataclass(slots=True)
