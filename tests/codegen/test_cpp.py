@@ -361,6 +361,12 @@ def test_the_vector_loop_is_vectorised(name: str, loop: str, tmp_path: Path) -> 
     assert vectorised(text_of(schedule(case(name).program, CPU), "f"), tmp_path)(loop)
 
 
+@pytest.mark.parametrize("length", [49, 63, 100])
+def test_what_is_left_over_is_vectorised_whatever_its_length(length: int, tmp_path: Path) -> None:
+    text = text_of(schedule(case_of(softmax((50, length))).program, CPU), "f")
+    assert vectorised(text, tmp_path)("for (int l = 0; l < W; ++l) body(i + l, l, l < rest)")
+
+
 def test_combine_of_a_name_that_spell_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown way to combine"):
         combine("median", F32)

@@ -26,9 +26,10 @@ template <int W, class F> MD_INLINE void md_masked_lanes(int64_t begin, int64_t 
 #pragma omp simd
     for (int l = 0; l < W; ++l) body(i + l, l, true);
   }
-  const int rest = (int)(end - i);
+  int rest = (int)(end - i);
 #ifdef __AVX2__
   if (rest > 0) {
+    asm("" : "+r"(rest));  // g++ splits a loop at a number that it knows, and then vectorises neither part
 #pragma omp simd
     for (int l = 0; l < W; ++l) body(i + l, l, l < rest);
   }
