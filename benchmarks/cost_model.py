@@ -32,7 +32,7 @@ from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.rewriting.merge_axes import merge_axes
 from minductor.passes.schedule import gpu_place, gpu_recipes
 from minductor.passes.schedule.schedule import fastest
-from minductor.target import Env, Machine
+from minductor.target import NOMINAL, Env, Machine
 
 ELEMENTS = 2**27
 ROUNDS, CALLS = 9, 4
@@ -138,7 +138,7 @@ def case(title: str, fn: Function, args: tuple[Tensor, ...]) -> Case | None:
             drafts = gpu_recipes.drafts(merge_axes(node), table, env, program.hints)
             legal.append({name: gpu_place.place(draft) for name, draft in drafts.items()})
     names = [recipe.name for recipe in gpu_recipes.ALL if any(len(k) > 1 and recipe.name in k for k in legal)]
-    own = [kernels[taken(kernels, table, env, env.target.machine)] for kernels in legal]
+    own = [kernels[taken(kernels, table, env, env.target.machine or NOMINAL)] for kernels in legal]
     made = {name: [kernels.get(name, k) for kernels, k in zip(legal, own, strict=True)] for name in names}
     return Case(title, made, table, env, *measured(fn, args, names)) if len(names) > 1 else None
 
@@ -146,7 +146,7 @@ def case(title: str, fn: Function, args: tuple[Tensor, ...]) -> Case | None:
 def taken(kernels: Mapping[str, Kernel], table: Mapping[str, Buffer], env: Env, machine: Machine) -> str:
     """The recipe that the compiler takes for one kernel."""
     target = replace(env.target, machine=machine)
-    return fastest({name: seconds(kernel, table, target, ()).seconds for name, kernel in kernels.items()})
+    return fastest({name: (seconds(kernel, table, target, ()).seconds,) for name, kernel in kernels.items()})
 
 
 def measured(fn: Function, args: tuple[Tensor, ...], names: Sequence[str]) -> tuple[dict[str, float], float]:
@@ -196,7 +196,7 @@ def priced(each: Case, machine: Machine) -> dict[str, float]:
 
 def regret(each: Case, machine: Machine) -> tuple[str, float]:
     """The recipe with the lowest price, and its time over that of the fastest one."""
-    name = fastest(priced(each, machine))
+    name = fastest({name: (price,) for name, price in priced(each, machine).items()})
     return name, each.times[name] / min(each.times.values())
 
 
@@ -250,13 +250,13 @@ def main() -> None:
         if each is None:
             continue
         found.append(each)
-        machine = each.env.target.machine
+        machine = each.env.target.machine or NOMINAL
         name, lost = regret(each, machine)
         row = ", ".join(f"{name} {each.times[name]:.0f} / {p:.0f}" for name, p in priced(each, machine).items())
         print(f"| {title} | {each.copy:.0f} | {row} | {name} | {lost:.2f} |", flush=True)
         torch.cuda.empty_cache()
     found.sort(key=lambda each: each.title)
-    machine = nominal = found[0].env.target.machine
+    machine = nominal = found[0].env.target.machine or NOMINAL
     if limit:
         machine = fitted(found[::2], nominal, limit)
         print(", ".join(f"{field}={getattr(machine, field):.2g}" for field in FITTED))

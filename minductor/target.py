@@ -139,7 +139,7 @@ class Target:
     columns_per_block: int = 32  # neighbouring columns that a reduction down columns takes at once
     values_per_thread: int = 8
     max_warps: int = 16  # of one program
-    machine: Machine = NOMINAL
+    machine: Machine | None = None  # None: a GPU is priced as an H100, and notes say so
     cpu: CpuMachine = NOMINAL_CPU  # of a target for CPUs
     # Capabilities.
     has_descriptors: bool = False  # tensor descriptors (TMA)

@@ -30,7 +30,7 @@ from minductor.cost.traffic import access_bytes
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
-from minductor.target import Target
+from minductor.target import NOMINAL, Target
 
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
@@ -80,7 +80,7 @@ class _Pricer:
 
     def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> None:
         assert kernel.schedule is not None
-        self.kernel, self.table, self.target, self.machine = kernel, table, target, target.machine
+        self.kernel, self.table, self.target, self.machine = kernel, table, target, target.machine or NOMINAL
         self.hints = hints
         self.ops = kernel.body.ops
         self.extents = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}

@@ -18,6 +18,7 @@ def price(rows: int, length: int, recipe: str) -> Cost:
 
 
 def test_bytes_take_the_time_of_a_copy() -> None:
+    assert TARGET.machine is not None
     moved = 2 * 4 * 65536 * 2048  # bytes: 32-bit values are read and written
     assert price(65536, 2048, "persistent8").memory == moved / TARGET.machine.bandwidth
 

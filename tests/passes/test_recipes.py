@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -174,12 +174,22 @@ def test_rows_that_cannot_be_transposed_stay_by_themselves(make: Callable[[Sketc
     assert not any(loop.is_whole for loop in loops(kernel.schedule.steps))
 
 
+def test_a_gpu_that_states_no_machine_is_priced_as_another_and_a_note_says_so() -> None:
+    program, target = softmax(8192, 8192), by_name("sm_90")
+    texts = [
+        [note.text for note in schedule(program, Env(Options(), each)).notes if isinstance(note, NodeNote)]
+        for each in (target, replace(target, machine=None))
+    ]
+    assert [f"{text}; as on an H100, since the target states no numbers of its machine" for text in texts[0]] == texts[
+        1
+    ]
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(Machine)])
 def test_few_decisions_hang_on_one_number_of_the_machine(name: str) -> None:
     """With a number that is 15% off, a recipe is taken that costs at most a twentieth more."""
-    from dataclasses import replace
-
     target = by_name("sm_90")
+    assert target.machine is not None
     changed = replace(target, machine=replace(target.machine, **{name: getattr(target.machine, name) * 1.15}))
     for program in (softmax(8192, 8192), softmax(65536, 1000), sum_of_few(4)):
         env, other = Env(Options(), target), Env(Options(), changed)

@@ -68,7 +68,9 @@ def _fastest(
         return made.popitem()[1]
     prices = _prices(made, buffers, env.target, hints)
     taken = fastest(prices)
-    notes.append(NodeNote("schedule", made[taken].name, price_list(prices, taken)))
+    is_guess = env.target.is_gpu and env.target.machine is None
+    as_on = "; as on an H100, since the target states no numbers of its machine" if is_guess else ""
+    notes.append(NodeNote("schedule", made[taken].name, price_list(prices, taken) + as_on))
     return made[taken]
 
 

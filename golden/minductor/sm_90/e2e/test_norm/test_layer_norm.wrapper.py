@@ -14,7 +14,7 @@ layer_norm_0 = kernels('layer_norm_0')
 def call(args):
     arg0_1, arg1_1, arg2_1 = args
     args.clear()
-    # partition 0: captured
+    # partition 0: can be captured
     with torch.cuda.device(0):
         buf6 = empty_strided_cuda((32, 256), (256, 1), f32)
         events.append(('allocate', 'buf6'))

@@ -7,10 +7,10 @@
 @triton.jit
 def fused_add_sigmoid_mul_0(in0, in1, in2, out3, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     program = tl.program_id(0)
-    i2 = program % tl.cdiv(48, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    i2 = tl.arange(0, XBLOCK)[None, :]
     i2_mask = i2 < 48
-    program = program // tl.cdiv(48, XBLOCK)
-    i1 = tl.arange(0, YBLOCK)[:, None]
+    i1 = program % tl.cdiv(32, YBLOCK) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    program = program // tl.cdiv(32, YBLOCK)
     i0 = program
     x0 = tl.load(in0 + 1536 * i0 + 48 * i1 + i2, i2_mask)
     x1 = tl.load(in1 + i2, i2_mask)

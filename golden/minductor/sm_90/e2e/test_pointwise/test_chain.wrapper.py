@@ -14,7 +14,7 @@ fused_mul_add_gelu_sub_0 = kernels('fused_mul_add_gelu_sub_0')
 def call(args):
     arg0_1, = args
     args.clear()
-    # partition 0: captured
+    # partition 0: can be captured
     with torch.cuda.device(0):
         buf3 = empty_strided_cuda((64, 128), (128, 1), f32)
         events.append(('allocate', 'buf3'))

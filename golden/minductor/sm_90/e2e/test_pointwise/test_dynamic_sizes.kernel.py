@@ -1,5 +1,5 @@
 # golden  tests/e2e/test_pointwise.py::test_dynamic_sizes   target=sm_90  view=kernel  level=skeleton  form=2
-# facts   kernels=1  block_accesses=3  tiles=1  bytes=12
+# facts   kernels=1  block_accesses=3  tiles=1  bytes=416
 
 # aten.mul.Tensor: mul
 # aten.add.Tensor: add_3

@@ -4,10 +4,8 @@
 # aten.add.Tensor: add
 @triton.jit
 def add_0(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
-    program = tl.program_id(0)
-    i0 = program % tl.cdiv(64, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
-    program = program // tl.cdiv(64, XBLOCK)
-    i1 = program * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    i0 = tl.arange(0, XBLOCK)[None, :]
+    i1 = tl.program_id(0) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     x0 = tl.load(in0 + i0 + 64 * i1)
     x1 = tl.load(in1 + 96 * i0 + i1)
     x2 = x0 + x1

@@ -27,7 +27,8 @@ def fused_max_pool2d_with_indices_relu_0(in0, out1, ZBLOCK: tl.constexpr, YBLOCK
     x14 = tl.maximum(x13, x12, tl.PropagateNan.ALL)
     x15 = tl.load(in0 + 196 * i1 + 28 * i2 + 2 * i3 + 15, i2_mask & i3_mask)
     x16 = tl.maximum(x15, x14, tl.PropagateNan.ALL)
-    x17 = tl.where(x16 < 0, 0, x16)
-    tl.store(out1 + 49 * i1 + 7 * i2 + i3, x17, i2_mask & i3_mask)
+    x17 = x16 <= 0.0
+    x18 = tl.where(x17, 0.0, x16)
+    tl.store(out1 + 49 * i1 + 7 * i2 + i3, x18, i2_mask & i3_mask)
 
 # end of golden
