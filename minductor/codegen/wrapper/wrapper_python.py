@@ -17,12 +17,14 @@ from typing import assert_never
 from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
 from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names, used_tensors
 from minductor.ir.program.nodes import Argument, Body, Constant, Index, Origin, Region, Token, View, symbols_in
 from minductor.target import Env
+
+LARGE_BYTES = 8 << 20  # of a CPU tensor, of which most then lies on whole pages of 2 MiB; also in minductor_call.h
 
 HEADER = (
     "import math\n\nimport torch\n"
@@ -102,6 +104,7 @@ class _Emitter:
             self.imports["memory_plan_checks"] = "minductor.runtime.launch"
         definitions = [line for line in plan.lines if isinstance(line, lines.KernelLine)]
         self.symbols = {line.id: line.symbol for line in definitions}
+        self.bytes: dict[str, Expr] = {}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
@@ -157,6 +160,7 @@ class _Emitter:
         """The lines of one function."""
         made = [line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine)]
         self.layouts = {line.name: (line.size, line.stride) for line in made}
+        self.bytes = {storage.name: storage.bytes for storage in plan.storages}
         self.scope = self.stream = ""
         if not self.is_streamed and any(isinstance(line, lines.LaunchLine | lines.DispatchLine) for line in plan.lines):
             yield "    n_threads = threads.count()"
@@ -232,12 +236,21 @@ class _Emitter:
         given = f"{self.sizes(line.size)}, {self.sizes(line.stride)}"
         if line.device == "cpu":
             yield f"{line.name} = empty_strided({given}, {self.dtype(line.dtype)})"
+            yield from self.huge_pages(line.name)
         elif line.device == self.scope and self.is_streamed:
             self.imports["empty_strided_cuda"] = "minductor.runtime.launch.launch"
             yield f"{line.name} = empty_strided_cuda({given}, {self.dtype(line.dtype)})"
         else:
             yield f"{line.name} = torch.empty_strided({given}, dtype={self.dtype(line.dtype)}, device={line.device!r})"
         yield from self.event("allocate", line.name)
+
+    def huge_pages(self, name: str) -> Iterator[str]:
+        """The lines that ask for huge pages below a new CPU tensor, if it is large or may be."""
+        size = as_int(self.bytes[name])
+        if size is None or size >= LARGE_BYTES:
+            self.imports["on_huge_pages"] = "minductor.runtime.launch.launch"
+            test = f"if {self.bytes[name]} >= {LARGE_BYTES}: " if size is None else ""
+            yield f"{test}on_huge_pages({name})"
 
     def current_stream(self, device: str) -> Iterator[str]:
         """The line that assigns a device's stream to `stream`, unless the text above has assigned it already."""

@@ -34,6 +34,18 @@ enum md_DType : int32_t {
   md_float8_e8m0fnu = 44,
 };
 
+// Asks Linux to put new memory on pages of 2 MiB, if it is large: see on_huge_pages in runtime/launch/launch.py.
+#ifdef __linux__
+extern "C" int madvise(void*, size_t, int) noexcept;
+static inline void md_huge_pages(void* data, int64_t bytes) {
+  if (__builtin_expect(bytes < (8 << 20), 1)) return;
+  const uint64_t page = 4096, begin = ((uint64_t)data + page - 1) / page * page, end = ((uint64_t)data + bytes) / page * page;
+  madvise((void*)begin, end - begin, 14);
+}
+#else
+static inline void md_huge_pages(void*, int64_t) {}
+#endif
+
 static inline int64_t md_itemsize(int32_t dtype) {
   switch (dtype) {
     case md_int64: case md_uint64: case md_float64: case md_complex64: return 8;

@@ -56,6 +56,7 @@ static md_Block* md_block(md_Call& md, void* lent, int64_t bytes) {
     free(block);
     block = nullptr;
   }
+  if (block != nullptr && lent == nullptr) md_huge_pages(data, bytes);
   if (block == nullptr) md_fail(md, "MemoryError", "out of memory");
   else *block = {data, 0, lent != nullptr};
   return block;

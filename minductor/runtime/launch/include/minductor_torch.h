@@ -105,15 +105,21 @@ static inline md_Handle md_share(md_Handle handle) {
   return shared;
 }
 
-__attribute__((cold, noinline)) static bool md_no_memory(md_Call& md, md_DType dtype, md_Sizes size, md_Sizes stride) {
+static inline int64_t md_bytes(md_DType dtype, md_Sizes size, md_Sizes stride) {
   int64_t elements = 1;
   for (size_t dim = 0; dim < size.size(); dim++) elements += (size.begin()[dim] - 1) * stride.begin()[dim];
-  return md_eager(md, "lambda n: torch.empty(n, dtype=torch.uint8)", "i", elements * md_itemsize(dtype));
+  return elements * md_itemsize(dtype);
+}
+
+__attribute__((cold, noinline)) static bool md_no_memory(md_Call& md, int64_t bytes) {
+  return md_eager(md, "lambda n: torch.empty(n, dtype=torch.uint8)", "i", bytes);
 }
 
 static inline bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Sizes size, md_Sizes stride) {
   const int32_t status = aoti_torch_empty_strided(size.size(), size.begin(), stride.begin(), dtype, 0, 0, made.made());
-  return __builtin_expect(status == 0, 1) || md_no_memory(md, dtype, size, stride);
+  if (__builtin_expect(status != 0, 0)) return md_no_memory(md, md_bytes(dtype, size, stride));
+  md_huge_pages(made.data<char>(), md_bytes(dtype, size, stride));
+  return true;
 }
 
 // A strided view of `of`; the offset counts from its first element.
