@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from minductor.core.expressions.expr import Symbol, as_int, linear
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.ir.program.nodes import Axis, Body, Op, Reduce, body_reads, body_writes
+from minductor.ir.program.nodes import Axis, Body, Reduce, body_reads, body_writes
 
 ACCUMULATOR_BYTES = 512 * 1024  # of all parts together: they lie on the stack, and are added while in the cache
 PART_ROWS = 8  # a part with fewer rows spends most of its time initialising and adding its accumulators
@@ -86,11 +86,11 @@ def objection(body: Body, axes: Sequence[Axis], ways: BothWays, hints: Hints) ->
     every = ways.columns | ways.rows
     varying = _depends_on_reduction(body, ways.rows)
     for op, needs in zip(body.ops, varying, strict=True):
-        if needs and not ways.rows.isdisjoint(_axes_of(op, body)):
+        if needs and not ways.rows.isdisjoint(op.loop_axes):
             return f"each row needs the result of a reduction over {_names(ways.rows)}"
         if op.is_effect and not (ways.columns.issubset(op.axes) or ways.rows.issubset(op.axes)):
             return f"would repeat a store or check that does not depend on {_names(every - set(op.axes))}"
-        if isinstance(op.attrs, Reduce) and _axes_of(op, body) != every:
+        if isinstance(op.attrs, Reduce) and frozenset(op.loop_axes) != every:
             return "reduces the result of another reduction"
     parts = most_parts(body, axes, ways, hints)
     if parts is None:
@@ -107,15 +107,8 @@ def _depends_on_reduction(body: Body, rows: frozenset[str]) -> list[bool]:
     for op in body.ops:
         needs = any(after[a] for a in op.args)
         found.append(needs)
-        after.append(needs or (isinstance(op.attrs, Reduce) and not rows.isdisjoint(op.attrs.axes)))
+        after.append(needs or not rows.isdisjoint(op.reduced_axes))
     return found
-
-
-def _axes_of(op: Op, body: Body) -> frozenset[str]:
-    """The axes that an op varies over; for a reduction also those that it reduces."""
-    if not isinstance(op.attrs, Reduce):
-        return frozenset(op.axes)
-    return frozenset(op.attrs.axes).union(*(body.ops[a].axes for a in op.args))
 
 
 def _names(axes: frozenset[str] | set[str]) -> str:

@@ -468,7 +468,7 @@ class _Reader:
         """The fact of one op."""
         size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
         is_division = op.name in INTEGER_DIVISIONS and op.dtype is not None and op.dtype.kind != "float"
-        axes = (*op.axes, *op.attrs.axes) if isinstance(op.attrs, Reduce) else op.axes
+        axes = op.loop_axes
         match op.attrs:
             case Masked(body, _):
                 inner = [self.fact(each) for each in body.ops]

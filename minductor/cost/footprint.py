@@ -39,7 +39,7 @@ def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hint
     The rows of all operands count together, against `target.cached_row_bytes`. A persistent reduction of a GPU keeps
     its row in registers and reads nothing again.
     """
-    walked = {name for op in kernel.body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
+    walked = {name for op in kernel.body.ops for name in op.reduced_axes}
     longest = len(kernel.body.ops) * estimate([axis.extent for axis in kernel.axes if axis.name in walked], hints)
     if not (walked and target.cached_row_bytes) or WIDEST * longest <= target.cached_row_bytes:
         return 0  # the largest rows that there could be fit: the usual case, found quickly
@@ -64,7 +64,7 @@ def _columns(body: Body) -> Set[str]:
     for op in body.ops:
         before = frozenset[str]().union(*(done[arg] for arg in op.args))
         found.update(before.intersection(op.axes))
-        done.append(before.union(op.attrs.axes) if isinstance(op.attrs, Reduce) else before)
+        done.append(before.union(op.reduced_axes))
     return found
 
 

@@ -89,7 +89,7 @@ class _Pricer:
         self.order: list[str] = []  # the axes of the tile, outermost first
         self.walked: set[str] = set()
         self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
-        self.reduced = {axis for op in self.ops if isinstance(op.attrs, Reduce) for axis in op.attrs.axes}
+        self.reduced = {axis for op in self.ops for axis in op.reduced_axes}
         self.walks = list(self.flat(kernel.schedule.steps))
         self.threads = target.warp_size * next(int(c.default) for c in kernel.choices if c.id == "warps")
 
@@ -119,10 +119,7 @@ class _Pricer:
 
     def elements(self, op: Op) -> int:
         """The values of an op that one program computes at once."""
-        axes = set(op.axes)
-        if isinstance(op.attrs, Reduce):
-            axes.update(op.attrs.axes)
-        return prod(self.blocks[axis] for axis in axes)
+        return prod(self.blocks[axis] for axis in op.loop_axes)
 
     def cost(self) -> Cost:
         machine = self.machine
@@ -259,7 +256,7 @@ class _Pricer:
             total += walk.times * depth * (machine.latency if is_first else machine.cache_latency)
         warps = self.threads // self.target.warp_size
         for op in self.ops:
-            if isinstance(op.attrs, Reduce) and prod(self.blocks[axis] for axis in op.attrs.axes) > 1:
+            if prod(self.blocks[axis] for axis in op.reduced_axes) > 1:
                 total += machine.join * (1 + warps / 16) * len(op.args) ** 0.5
         return total
 

@@ -19,7 +19,6 @@ from minductor.ir.program.loops import Loop, Schedule, Step, loops, positions
 from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.options import Options
 from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.schedule.cpu_place import runs_over
 from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, Sketch, case, randn
@@ -65,7 +64,7 @@ class Walk:
     def op(self, position: int, opened: tuple[Loop, ...], known: set[int]) -> None:
         op = self.ops[position]
         axes = {loop.axis for loop in opened if not loop.is_blocked}
-        if missing := runs_over(op, self.ops) - axes:
+        if missing := set(op.loop_axes) - axes:
             self.problems.append(f"%{position} stands outside the loops over {missing}")
         if lacking := [a for a in op.args if a not in known and a not in self.kept]:
             self.problems.append(f"%{position} needs {lacking}")

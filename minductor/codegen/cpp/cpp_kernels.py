@@ -22,7 +22,7 @@ from minductor.core.expressions.expr import Symbol
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.bundled import bundled_kernels
-from minductor.ir.program.nodes import Check, Kernel, Origin, Reduce, Ref, Store, reads, writes
+from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, reads, writes
 from minductor.ir.program.signature import all_ops, error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
@@ -149,7 +149,7 @@ def nonempty_tests(kernel: Kernel) -> dict[int, dict[str, str]]:
     tests = {name: f"{index_text(n)} > 0" for name, n in extents.items() if not at_least(n, 1)}
     wanted: dict[int, set[str]] = {}
     for position, op in reversed(list(enumerate(kernel.body.ops))):
-        over = {*op.axes, *(op.attrs.axes if isinstance(op.attrs, Reduce) else ())} | wanted.get(position, set())
+        over = {*op.loop_axes} | wanted.get(position, set())
         wanted[position] = over
         for a in op.args:
             wanted[a] = wanted[a] & over if a in wanted else over

@@ -95,7 +95,7 @@ class Products:
         op = self.kernel.body.ops[position]
         if position in self.dots.reduces:
             return (*op.axes, self.dots.inner, self.down)
-        return (*op.axes, *(op.attrs.axes if isinstance(op.attrs, Reduce) else ()))
+        return op.loop_axes
 
     def is_crossing(self, user: int, value: int) -> bool:
         """Whether a value belongs to one side of the product and is used on the other."""

@@ -217,7 +217,7 @@ class TilePrinter:
                 self.names[step] = self.names[self.ops[step].args[0]]
             else:
                 op = self.ops[step]
-                self.enter(op.axes if not isinstance(op.attrs, Reduce) else (*op.axes, *op.attrs.axes))
+                self.enter(op.loop_axes)
                 names = {a: self.name_of(a, step) for a in op.args if a in self.names}
                 self.names[step] = self.op(op, arguments(op, self.ops, names), step)
 
@@ -539,9 +539,7 @@ class TilePrinter:
         """Adds accumulators before a loop: for a reduction the whole tile, for a scan the values before the block."""
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce | Scan)
-        over = (
-            (*op.axes, *op.attrs.axes) if isinstance(op.attrs, Reduce) else [a for a in op.axes if a != op.attrs.axis]
-        )
+        over = op.loop_axes if isinstance(op.attrs, Reduce) else [a for a in op.axes if a != op.attrs.axis]
         if self.is_dot(position):
             over = op.axes
         self.enter(over)
@@ -570,7 +568,7 @@ class TilePrinter:
         assert isinstance(op.attrs, Reduce)
         if self.is_dot(position):
             return
-        self.enter((*op.axes, *op.attrs.axes))
+        self.enter(op.loop_axes)
         dtypes = [self.dtype_of(a) for a in op.args]
         self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.build import Builder
 from minductor.ir.program.loops import Schedule, Step, moved, positions
-from minductor.ir.program.nodes import Body, Kernel, Op, Reduce, axis_over
+from minductor.ir.program.nodes import Body, Kernel, axis_over
 
 
 def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
@@ -28,7 +28,7 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     ops = kernel.body.ops
     needed = _needed(kernel.body, positions(steps))
     # A reduction over an axis that its value does not vary over still depends on the length of that axis.
-    named = {axis for p in needed for axis in (*ops[p].axes, *_reduced(ops[p]))}
+    named = {axis for p in needed for axis in ops[p].loop_axes}
     old = [axis for axis in kernel.axes if axis.name in named]
     axes = [axis_over(f"i{number}", axis.extent) for number, axis in enumerate(old)]
     mapping: dict[Symbol, Expr] = {a.symbol: b.symbol for a, b in zip(old, axes, strict=True)}
@@ -53,7 +53,3 @@ def _needed(body: Body, wanted: Iterable[int]) -> list[int]:
             found.add(position)
             pending.extend(body.ops[position].args)
     return sorted(found)
-
-
-def _reduced(op: Op) -> tuple[str, ...]:
-    return op.attrs.axes if isinstance(op.attrs, Reduce) else ()

@@ -334,6 +334,16 @@ class Op:
     def is_effect(self) -> bool:
         return isinstance(self.attrs, EFFECTS)
 
+    @property
+    def reduced_axes(self) -> tuple[str, ...]:
+        """The axes that a reduction runs over; none for any other op."""
+        return self.attrs.axes if isinstance(self.attrs, Reduce) else ()
+
+    @property
+    def loop_axes(self) -> tuple[str, ...]:
+        """The axes of the loops around the op: those that it varies over or reduces."""
+        return (*self.axes, *self.reduced_axes)
+
 
 @dataclass(frozen=True, slots=True)
 class Body:

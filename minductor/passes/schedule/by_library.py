@@ -188,8 +188,7 @@ class _Split:
                 index = index + stride * self.axes[name].symbol
             ops[reduce] = Op("load", (), Load(ref, index), compute_dtype(buffer.dtype), ops[reduce].axes)
         body = prune_body(Body(tuple(ops)))
-        used = {name for op in body.ops for name in op.axes}
-        used.update(n for op in body.ops if isinstance(op.attrs, Reduce) for n in op.attrs.axes)
+        used = {name for op in body.ops for name in op.loop_axes}
         axes = tuple(axis for axis in self.kernel.axes if axis.name in used)
         return replace(self.kernel, name=f"{self.kernel.name}_rest", axes=axes, body=body, after=())
 

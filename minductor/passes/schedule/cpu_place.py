@@ -58,18 +58,6 @@ def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Sched
     return Schedule(steps, tuple(sorted(placer.rows)))
 
 
-def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
-    """The axes of the loops around an op: those it varies over; for a reduction also those that it reduces."""
-    match op.attrs:
-        case Reduce(axes, _):
-            inside = set(axes)
-            for arg in op.args:
-                inside.update(ops[arg].axes)
-            return frozenset(inside)
-        case _:
-            return frozenset(op.axes)
-
-
 class _Placer:
     """Places the ops of one body. `rows`: values kept in arrays; `small` and `large`: the bytes of these arrays."""
 
@@ -80,7 +68,7 @@ class _Placer:
         self.rows: set[int] = set()
         self.small = 0
         self.large = 0
-        self.inside = [runs_over(op, body.ops) for op in body.ops]
+        self.inside = [frozenset(op.loop_axes) for op in body.ops]
         self.parts: dict[int, list[int]] = {}  # by op with several results: itself, and the ops that project the others
         for position, op in enumerate(body.ops):
             if isinstance(op.attrs, Project):
@@ -161,7 +149,7 @@ class _Placer:
 
     def is_accumulated(self, op: Op, depth: int) -> bool:
         """Whether an op is a reduction over a loop further out: it adds a term in each run and must not be repeated."""
-        return isinstance(op.attrs, Reduce) and not self.opened(depth).isdisjoint(op.attrs.axes)
+        return not self.opened(depth).isdisjoint(op.reduced_axes)
 
     def has_many_accumulators(self, op: Op) -> bool:
         """Whether an op is a reduction with a loop over its elements inside the loop that it reduces."""
@@ -179,7 +167,7 @@ class _Placer:
         if kind == "vector" and any(self.is_scan(p, level.axis) for p in group):
             kind = "serial"
         if kind == "vector" or level.has_lanes:
-            joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
+            joined = [p for p in group if level.axis in self.ops[p].reduced_axes]
             if joined:
                 lanes = self.lane_count(joined, level)
         body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)

@@ -56,9 +56,7 @@ class _Phases:
 
     def is_inside(self, op: Op) -> bool:
         """Whether an op is inside a loop: it varies over a looped axis, or reduces along one."""
-        return not self.joined.isdisjoint(op.axes) or (
-            isinstance(op.attrs, Reduce) and not self.joined.isdisjoint(op.attrs.axes)
-        )
+        return not self.joined.isdisjoint(op.loop_axes)
 
     def levels(self) -> list[int]:
         """By op its level: k for ops in or directly before loop k, counted from 0; k + 1 for ops after loop k."""

@@ -48,16 +48,13 @@ class _Grouper:
         is_row = loop.kind == "serial" and not loop.is_blocked and len(inner) == 1 and inner[0].kind == "vector"
         body = [step for step in inner[0].body if not isinstance(step, Loop)] if is_row else []
         is_row = is_row and spans[loop.axis] != 1
-        if is_row and not inner[0].lanes and any(self.is_joined(p, loop.axis) for p in body):
+        if is_row and not inner[0].lanes and any(loop.axis in self.ops[p].reduced_axes for p in body):
             scalars = [step for step in loop.body if not isinstance(step, Loop)]
             if self.is_simple(scalars, inner[0]):
                 return self.grouped(loop, scalars, inner[0], spans[loop.axis])
             self.is_refused = self.is_refused or any(is_long_sum(self.ops[p], loop.axis) for p in body)
         span = loop.block or None if loop.is_blocked else 1
         return replace(loop, body=self.steps(loop.body, {**spans, loop.axis: span}))
-
-    def is_joined(self, position: int, axis: str) -> bool:
-        return isinstance(attrs := self.ops[position].attrs, Reduce) and axis in attrs.axes
 
     def is_simple(self, scalars: list[int], vector: Loop) -> bool:
         """Whether a loop with these ops and this vector loop can be grouped."""
@@ -73,18 +70,12 @@ class _Grouper:
     def grouped(self, loop: Loop, scalars: list[int], vector: Loop, extent: int | None) -> Loop:
         """A loop over groups of rows, with `scalars` moved into its vector loop."""
         inside = [step for step in vector.body if not isinstance(step, Loop)]
-        terms = sorted({*scalars, *(p for p in inside if loop.axis in self.runs_over(p))})
+        terms = sorted({*scalars, *(p for p in inside if loop.axis in self.ops[p].loop_axes)})
         reduces = tuple(p for p in terms if isinstance(self.ops[p].attrs, Reduce))
         tree = Loop(loop.axis, "tree", tuple(terms), carries=reduces)
         whole = (*(p for p in inside if p not in terms), tree)
         count = self.count(terms, extent)
         return replace(loop, block=count, body=(replace(vector, body=whole),))
-
-    def runs_over(self, position: int) -> frozenset[str]:
-        """The axes that an op varies over or reduces."""
-        op = self.ops[position]
-        reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else ()
-        return frozenset((*op.axes, *reduced))
 
     def count(self, terms: list[int], extent: int | None) -> int:
         """How many rows a group has: the number for which groups and single rows at the end make the shortest chain."""
