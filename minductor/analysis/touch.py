@@ -6,7 +6,6 @@ and the axis along which most bytes are contiguous, which becomes the vector axi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from minductor.analysis.strides import constant_step
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import as_int
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Reduce, Scan, Store
+from minductor.ir.program.nodes import Atomic, Buffer, Kernel, Load, Op, Reduce, Scan, Store, all_ops
 
 
 class Touch(NamedTuple):
@@ -43,7 +42,8 @@ class Touches:
         self.axes = {axis.name: axis for axis in kernel.axes}
         self.extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
         self.sizes = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
-        self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
+        accesses = (op for op in all_ops(kernel.body) if isinstance(op.attrs, Load | Store | Atomic))
+        self.touches = [self.touch(op, buffers) for op in accesses]
         self.reduced: dict[str, None] = {}
         self.scanned: set[str] = set()
         for op in kernel.body.ops:
@@ -93,15 +93,3 @@ class Touches:
             return (1 << 60 if step is None else abs(step), weight)
 
         return sorted(names, key=distance, reverse=True)
-
-
-def _memory_ops(body: Body) -> Iterator[Op]:
-    """Each load, store and atomic of a body, those under masks included."""
-    for op in body.ops:
-        match op.attrs:
-            case Load() | Store() | Atomic():
-                yield op
-            case Masked(inner, _):
-                yield from _memory_ops(inner)
-            case _:
-                pass

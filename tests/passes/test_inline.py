@@ -8,9 +8,8 @@ import sys
 import pytest
 import torch
 
-from minductor.ir.program.nodes import Check, FusionRefusal, Kernel, Program, body_reads, reads, writes
+from minductor.ir.program.nodes import Check, FusionRefusal, Kernel, Program, all_ops, body_reads, reads, writes
 from minductor.ir.program.parser import parse_program
-from minductor.ir.program.signature import all_ops
 from minductor.options import Options
 from minductor.passes.inline.inline import inline
 from minductor.runtime.reference.reference import run_program

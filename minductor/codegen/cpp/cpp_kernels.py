@@ -22,8 +22,8 @@ from minductor.core.expressions.expr import Symbol
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.bundled import bundled_kernels
-from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, reads, writes
-from minductor.ir.program.signature import all_ops, error_node, may_fail, pointer_names, rename_storages, signature
+from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, all_ops, reads, writes
+from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
 UNIT_KERNELS = 32  # the most kernels of one translation unit: units are compiled side by side

@@ -29,8 +29,7 @@ from minductor.codegen.cpp.cpp_text import index_text
 from minductor.core.dtypes import F16, DType
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols, linear, substitute, symbol
 from minductor.ir.program.loops import Loop
-from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Store
-from minductor.ir.program.signature import all_ops
+from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Store, all_ops
 
 STRIP = 64  # elements of a strip, unless a reduction's lanes decide
 FEW = 16  # a loop known to have fewer elements has no strips; also the elements of a strip of each row of a group

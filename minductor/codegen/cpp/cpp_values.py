@@ -30,8 +30,8 @@ from minductor.ir.program.nodes import (
     Parameter,
     Round,
     Store,
+    all_ops,
 )
-from minductor.ir.program.signature import all_ops
 
 ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 

@@ -52,8 +52,9 @@ from minductor.ir.program.nodes import (
     Round,
     Scan,
     Store,
+    all_ops,
 )
-from minductor.ir.program.signature import all_ops, pointer_names, signature
+from minductor.ir.program.signature import pointer_names, signature
 
 ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"}
 

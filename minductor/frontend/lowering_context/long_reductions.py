@@ -20,8 +20,7 @@ from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, Ke
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import element
 from minductor.ir.program.build import combine
-from minductor.ir.program.nodes import Load
-from minductor.ir.program.signature import all_ops
+from minductor.ir.program.nodes import Load, all_ops
 from minductor.target import Target
 
 Values = Callable[[KernelBuilder, tuple[Expr, ...]], KernelValue | Sequence[KernelValue]]

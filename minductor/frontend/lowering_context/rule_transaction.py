@@ -17,8 +17,7 @@ from minductor.frontend.capture.schemas import REFUSED_KINDS, element_numbers
 from minductor.frontend.lowering_context.extern_calls import extern
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Value
-from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan
-from minductor.ir.program.signature import all_ops
+from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan, all_ops
 
 
 def transact(ctx: Lowering, work: Callable[[], Value]) -> Value:

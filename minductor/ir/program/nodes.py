@@ -586,14 +586,15 @@ def views_of(argument: Argument) -> Iterator[View]:
 
 def body_reads(body: Body) -> Iterator[Load]:
     """Each load of a body, including those in the bodies of masked ops."""
+    return (op.attrs for op in all_ops(body) if isinstance(op.attrs, Load))
+
+
+def all_ops(body: Body) -> Iterator[Op]:
+    """Every op of a body in order; the ops in the body of a masked op come just before the masked op."""
     for op in body.ops:
-        match op.attrs:
-            case Load():
-                yield op.attrs
-            case Masked(inner, _):
-                yield from body_reads(inner)
-            case _:
-                pass
+        if isinstance(op.attrs, Masked):
+            yield from all_ops(op.attrs.body)
+        yield op
 
 
 def op_at(body: Body, path: Sequence[int]) -> Op:

@@ -7,7 +7,7 @@ hash. Refuses nothing. The emitters of wrappers and the printers of kernels both
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from minductor.core.expressions.expr import Symbol
@@ -24,6 +24,7 @@ from minductor.ir.program.nodes import (
     Op,
     Ref,
     Store,
+    all_ops,
     overwritten,
     symbols_in,
 )
@@ -79,14 +80,6 @@ def pointer_names(given: Signature) -> tuple[str, ...]:
 def pointer_role(pointer: str) -> str:
     """The role in a name of `pointer_names`: "in" is read, "out" is written, "io" is read (or added to) and written."""
     return pointer.rstrip("0123456789")
-
-
-def all_ops(body: Body) -> Iterator[Op]:
-    """Every op of a body in order; the ops in the body of a masked op come just before the masked op."""
-    for op in body.ops:
-        if isinstance(op.attrs, Masked):
-            yield from all_ops(op.attrs.body)
-        yield op
 
 
 def may_fail(op: Op) -> bool:

@@ -15,9 +15,8 @@ from typing import Any
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.ir.program.nodes import Atomic, Buffer, Kernel, Load, Store
+from minductor.ir.program.nodes import Atomic, Buffer, Kernel, Load, Store, all_ops
 from minductor.ir.program.ops import op_cost
-from minductor.ir.program.signature import all_ops
 
 
 @dataclass(frozen=True, slots=True)

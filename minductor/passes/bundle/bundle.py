@@ -30,12 +30,13 @@ from minductor.ir.program.nodes import (
     Node,
     Program,
     Scan,
+    all_ops,
     axis_over,
     reads,
     views_of,
     writes,
 )
-from minductor.ir.program.signature import all_ops, signature
+from minductor.ir.program.signature import signature
 from minductor.target import Env
 
 MAX_KERNELS = 64  # the most kernels of one bundle

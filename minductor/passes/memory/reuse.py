@@ -34,11 +34,11 @@ from minductor.ir.program.nodes import (
     Program,
     Scan,
     Store,
+    all_ops,
     reads,
     views_of,
     writes,
 )
-from minductor.ir.program.signature import all_ops
 from minductor.options import Options
 
 # bytes; below this a new allocation costs less than a view with other strides on an old storage

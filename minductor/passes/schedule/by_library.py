@@ -37,8 +37,9 @@ from minductor.ir.program.nodes import (
     Store,
     Variant,
     View,
+    all_ops,
 )
-from minductor.ir.program.signature import all_ops, may_fail
+from minductor.ir.program.signature import may_fail
 from minductor.passes.rewriting.prune import prune_body
 
 ADDED: Mapping[str, str] = {"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"}
