@@ -278,7 +278,7 @@ class _Pricer:
 
     def all(self, steps: Sequence[Step], around: _Around) -> _Work:
         """One run of steps."""
-        here = [step for step in steps if not isinstance(step, Loop)]
+        here = tuple(step for step in steps if not isinstance(step, Loop))
         work = _Work(sum(self.scalar(p, here) for p in here))
         for step in steps:
             if isinstance(step, Loop):
@@ -344,11 +344,11 @@ class _Pricer:
     def vectors(self, loop: Loop, spans: Mapping[str, int]) -> float:
         """The seconds of one run of a vector loop, and of the trees in it."""
         machine, length = self.machine, spans[loop.axis]
-        here = [step for step in loop.body if not isinstance(step, Loop)]
+        here = loop.own_positions
         total = sum(self.vector(p, loop, length, here) for p in here)
         for tree in loop.body:
             if isinstance(tree, Loop):
-                inside = [step for step in tree.body if not isinstance(step, Loop)]
+                inside = tree.own_positions
                 total += spans[tree.axis] * sum(self.vector(p, loop, length, inside) for p in inside)
                 total += sum(2 * length * WORD / machine.vector_bytes for _ in tree.carries)
         joined = any(isinstance(self.ops[p].attrs, Reduce) for p in here)

@@ -55,7 +55,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, cast
 
@@ -84,6 +84,11 @@ class Loop:
     @property
     def is_blocked(self) -> bool:
         return self.block > 0 or self.parts > 0
+
+    @property
+    def own_positions(self) -> tuple[int, ...]:
+        """The positions of the ops that stand in the loop itself, not in a loop further in."""
+        return tuple(step for step in self.body if not isinstance(step, Loop))
 
 
 # The position of an op of the body, or a loop.
@@ -128,6 +133,14 @@ def loops(steps: Iterable[Step]) -> Iterator[Loop]:
         if isinstance(step, Loop):
             yield step
             yield from loops(step.body)
+
+
+def edited(steps: Iterable[Step], edit: Callable[[Loop], Sequence[Step]]) -> tuple[Step, ...]:
+    """The steps with what `edit` makes of each loop in the place of the loop, inner loops first."""
+    made: list[Step] = []
+    for step in steps:
+        made += edit(replace(step, body=edited(step.body, edit))) if isinstance(step, Loop) else (step,)
+    return tuple(made)
 
 
 def tiled_axes(schedule: Schedule) -> tuple[str, ...]:

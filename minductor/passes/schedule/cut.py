@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import (
@@ -34,8 +35,8 @@ from minductor.core.expressions.expr import (
     linear,
 )
 from minductor.core.expressions.rewrite import simplify_between
-from minductor.ir.program.loops import Loop, Schedule, Step
-from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Kernel, Load, Masked, Op, Store
+from minductor.ir.program.loops import Loop, Schedule, edited
+from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Body, Kernel, Load, Store, all_ops
 
 MOST = 4  # cuts of a loop
 LONG = 64  # operations of a loop; the text of a longer one is not repeated for each piece
@@ -45,33 +46,19 @@ Extents = Mapping[Symbol, Expr]
 
 def cut(schedule: Schedule, kernel: Kernel) -> Schedule:
     """The schedule with cuts in its vector loops; unchanged if no index changes its formula."""
-    return replace(schedule, steps=tuple(_cut(step, kernel) for step in schedule.steps))
+    return replace(schedule, steps=edited(schedule.steps, partial(_cut, kernel=kernel)))
 
 
-def _cut(step: Step, kernel: Kernel) -> Step:
-    """The step with cuts in its vector loops."""
-    if not isinstance(step, Loop):
-        return step
-    if step.kind != "vector":
-        return replace(step, body=tuple(_cut(inner, kernel) for inner in step.body))
-    inside = [kernel.body.ops[p] for p in step.body if not isinstance(p, Loop)]
-    if step.lanes or len(inside) < len(step.body) or len(inside) > LONG:
-        return step
-    (axis,) = [axis for axis in kernel.axes if axis.name == step.axis]
+def _cut(loop: Loop, kernel: Kernel) -> tuple[Loop]:
+    """The loop with cuts, if it is a vector loop."""
+    inside = loop.own_positions
+    if loop.kind != "vector" or loop.lanes or len(inside) < len(loop.body) or len(inside) > LONG:
+        return (loop,)
+    (axis,) = [axis for axis in kernel.axes if axis.name == loop.axis]
     extents = {axis.symbol: axis.extent for axis in kernel.axes}
-    return replace(step, cuts=points(list(_indices(inside)), axis, extents))
-
-
-def _indices(ops: Sequence[Op]) -> Iterator[Expr]:
-    """The indices of the loads and stores of ops, those under masks included."""
-    for op in ops:
-        match op.attrs:
-            case Load(_, index) | Store(_, index) | Atomic(_, index, _):
-                yield index
-            case Masked(inner, _):
-                yield from _indices(inner.ops)
-            case _:
-                pass
+    ops = (op.attrs for p in inside for op in all_ops(Body((kernel.body.ops[p],))))
+    indices = [op.index for op in ops if isinstance(op, Load | Store | Atomic)]
+    return (replace(loop, cuts=points(indices, axis, extents)),)
 
 
 def points(indices: Sequence[Expr], axis: Axis, extents: Extents) -> tuple[Expr, ...]:

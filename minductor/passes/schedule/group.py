@@ -46,19 +46,18 @@ class _Grouper:
         """The loop over groups of rows if it can be grouped, else the loop with its inner loops grouped."""
         inner = [step for step in loop.body if isinstance(step, Loop)]
         is_row = loop.kind == "serial" and not loop.is_blocked and len(inner) == 1 and inner[0].kind == "vector"
-        body = [step for step in inner[0].body if not isinstance(step, Loop)] if is_row else []
+        body = inner[0].own_positions if is_row else ()
         is_row = is_row and spans[loop.axis] != 1
         if is_row and not inner[0].lanes and any(loop.axis in self.ops[p].reduced_axes for p in body):
-            scalars = [step for step in loop.body if not isinstance(step, Loop)]
-            if self.is_simple(scalars, inner[0]):
-                return self.grouped(loop, scalars, inner[0], spans[loop.axis])
+            if self.is_simple(loop.own_positions, inner[0]):
+                return self.grouped(loop, inner[0], spans[loop.axis])
             self.is_refused = self.is_refused or any(is_long_sum(self.ops[p], loop.axis) for p in body)
         span = loop.block or None if loop.is_blocked else 1
         return replace(loop, body=self.steps(loop.body, {**spans, loop.axis: span}))
 
-    def is_simple(self, scalars: list[int], vector: Loop) -> bool:
+    def is_simple(self, scalars: tuple[int, ...], vector: Loop) -> bool:
         """Whether a loop with these ops and this vector loop can be grouped."""
-        inside = [step for step in vector.body if not isinstance(step, Loop)]
+        inside = vector.own_positions
         if len(inside) < len(vector.body) or not self.rows.isdisjoint(scalars):
             return False
         if any(isinstance(self.ops[p].attrs, Reduce | Scan | Masked) or self.ops[p].is_effect for p in scalars):
@@ -67,10 +66,10 @@ class _Grouper:
             return False
         return not any(_stays(self.ops[p]) for p in (*scalars, *inside))
 
-    def grouped(self, loop: Loop, scalars: list[int], vector: Loop, extent: int | None) -> Loop:
-        """A loop over groups of rows, with `scalars` moved into its vector loop."""
-        inside = [step for step in vector.body if not isinstance(step, Loop)]
-        terms = sorted({*scalars, *(p for p in inside if loop.axis in self.ops[p].loop_axes)})
+    def grouped(self, loop: Loop, vector: Loop, extent: int | None) -> Loop:
+        """A loop over groups of rows, with all its ops moved into its vector loop."""
+        inside = vector.own_positions
+        terms = sorted({*loop.own_positions, *(p for p in inside if loop.axis in self.ops[p].loop_axes)})
         reduces = tuple(p for p in terms if isinstance(self.ops[p].attrs, Reduce))
         tree = Loop(loop.axis, "tree", tuple(terms), carries=reduces)
         whole = (*(p for p in inside if p not in terms), tree)

@@ -8,11 +8,11 @@ the C++ compiler knows how long they are. Refuses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from minductor.core.expressions.expr import as_int
-from minductor.ir.program.loops import Loop, Schedule, Step, positions
+from minductor.ir.program.loops import Loop, Schedule, edited, positions
 from minductor.ir.program.nodes import Kernel, Load, Op
 from minductor.passes.schedule.draft import Staged
 
@@ -21,25 +21,21 @@ def stage(schedule: Schedule, kernel: Kernel, staged: Staged) -> Schedule:
     """The schedule in which loads fill rows (arrays) at the start of each block, and stores empty rows at its end."""
     ops = kernel.body.ops
     (extent,) = [as_int(axis.extent) for axis in kernel.axes if axis.name == staged.vector]
-    steps = tuple(_staged(step, staged, ops, extent) for step in schedule.steps)
+    steps = edited(schedule.steps, partial(_staged, staged=staged, ops=ops, extent=extent))
     stored = (ops[p].args[0] for p in staged.stores)
     return Schedule(steps, tuple(sorted({*schedule.kept_rows, *staged.loads, *stored})))
 
 
-def _staged(step: Step, staged: Staged, ops: tuple[Op, ...], extent: int | None) -> Step:
-    """The step with the loads before the other loops of each block, and the stores behind them."""
-    if not isinstance(step, Loop):
-        return step
-    if step.axis == staged.vector and step.is_blocked:
-        here = set(positions(step.body))  # others are in loops of their own, over more axes
-        loads, stores = staged.loads & here, staged.stores & here
-        if not loads and not stores:
-            return step
-        body = _without(step.body, loads | stores)
-        if extent is None or extent % step.block:
-            body = _whole(body, staged.vector, ops)
-        return replace(step, body=(*_copies(staged, loads), *body, *_copies(staged, stores)))
-    return replace(step, body=tuple(_staged(inner, staged, ops, extent) for inner in step.body))
+def _staged(loop: Loop, staged: Staged, ops: tuple[Op, ...], extent: int | None) -> tuple[Loop, ...]:
+    """The loop; if it is over the blocks, with the loads before its other loops, and the stores behind them."""
+    here = frozenset(positions(loop.body))  # others are in loops of their own, over more axes
+    loads, stores = staged.loads & here, staged.stores & here
+    if loop.axis != staged.vector or not loop.is_blocked or not (loads or stores):
+        return (loop,)
+    body = edited(loop.body, partial(_without, gone=loads | stores))
+    if extent is None or extent % loop.block:
+        body = edited(body, partial(_whole, axis=staged.vector, ops=ops))
+    return (replace(loop, body=(*_copies(staged, loads), *body, *_copies(staged, stores))),)
 
 
 def _copies(staged: Staged, positions: frozenset[int]) -> tuple[Loop, ...]:
@@ -48,26 +44,14 @@ def _copies(staged: Staged, positions: frozenset[int]) -> tuple[Loop, ...]:
     return (Loop(staged.vector, "serial", (along,)),) if positions else ()
 
 
-def _without(steps: Iterable[Step], gone: frozenset[int]) -> tuple[Step, ...]:
-    """The steps without these positions, and without loops that they leave empty."""
-    kept: list[Step] = []
-    for step in steps:
-        if isinstance(step, Loop):
-            body = _without(step.body, gone)
-            kept += [replace(step, body=body)] if body else []
-        elif step not in gone:
-            kept.append(step)
-    return tuple(kept)
+def _without(loop: Loop, gone: frozenset[int]) -> tuple[Loop, ...]:
+    """The loop without these positions; nothing if they leave it empty."""
+    body = tuple(step for step in loop.body if isinstance(step, Loop) or step not in gone)
+    return (replace(loop, body=body),) if body else ()
 
 
-def _whole(steps: Iterable[Step], axis: str, ops: tuple[Op, ...]) -> tuple[Step, ...]:
-    """The steps with whole vector loops over the axis, where no op in them varies along it and touches memory."""
-    made: list[Step] = []
-    for step in steps:
-        if isinstance(step, Loop):
-            inside = [ops[p] for p in positions(step.body)]
-            in_memory = any(op.is_effect or (isinstance(op.attrs, Load) and axis in op.axes) for op in inside)
-            is_whole = step.axis == axis and step.kind == "vector" and not in_memory
-            step = replace(step, body=_whole(step.body, axis, ops), is_whole=is_whole)
-        made.append(step)
-    return tuple(made)
+def _whole(loop: Loop, axis: str, ops: tuple[Op, ...]) -> tuple[Loop]:
+    """The loop, as a whole one if it is a vector loop over the axis and no op varies along it and touches memory."""
+    inside = [ops[p] for p in positions(loop.body)]
+    in_memory = any(op.is_effect or (isinstance(op.attrs, Load) and axis in op.axes) for op in inside)
+    return (replace(loop, is_whole=loop.axis == axis and loop.kind == "vector" and not in_memory),)

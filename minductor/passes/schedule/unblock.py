@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minductor.ir.program.loops import Loop, Schedule, Step
+from minductor.ir.program.loops import Loop, Schedule, edited
 
 
 def unblock(schedule: Schedule) -> Schedule:
     """The schedule without such loops; unchanged if there are none."""
-    return replace(schedule, steps=tuple(_plain(step) for step in schedule.steps))
+    return replace(schedule, steps=edited(schedule.steps, _plain))
 
 
-def _plain(step: Step) -> Step:
-    """The step without loops over blocks that only contain the loop through their block."""
-    if not isinstance(step, Loop):
-        return step
-    loop = replace(step, body=tuple(_plain(inner) for inner in step.body))
-    if loop.kind != "serial" or not loop.is_blocked or len(loop.body) != 1:
-        return loop
+def _plain(loop: Loop) -> tuple[Loop]:
+    """The loop; if it is one over blocks that only contains the loop through its block, that loop."""
     inner = loop.body[0]
-    if not isinstance(inner, Loop) or inner.axis != loop.axis or inner.carries:
-        return loop
-    return replace(inner, carries=loop.carries)
+    is_block_loop = loop.kind == "serial" and loop.is_blocked and len(loop.body) == 1
+    if not is_block_loop or not isinstance(inner, Loop) or inner.axis != loop.axis or inner.carries:
+        return (loop,)
+    return (replace(inner, carries=loop.carries),)

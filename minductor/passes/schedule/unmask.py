@@ -12,8 +12,9 @@ the edge of the image.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from minductor.ir.program.loops import Loop, Schedule, Step
+from minductor.ir.program.loops import Loop, Schedule, edited
 from minductor.ir.program.nodes import Body, Masked
 
 LONG = 64  # operations of a loop; the text of a longer one is not printed twice
@@ -21,20 +22,16 @@ LONG = 64  # operations of a loop; the text of a longer one is not printed twice
 
 def unmask(schedule: Schedule, body: Body) -> Schedule:
     """The schedule with masked ops named in its vector loops; unchanged if there are none."""
-    return replace(schedule, steps=tuple(_unmasked(step, body) for step in schedule.steps))
+    return replace(schedule, steps=edited(schedule.steps, partial(_unmasked, body=body)))
 
 
-def _unmasked(step: Step, body: Body) -> Step:
-    """The step with the masked ops named that its vector loops may leave unmasked."""
-    if not isinstance(step, Loop):
-        return step
-    if step.kind != "vector":
-        return replace(step, body=tuple(_unmasked(inner, body) for inner in step.body))
-    inside = {inner for inner in step.body if not isinstance(inner, Loop)}
-    if len(inside) < len(step.body) or len(inside) > LONG:
-        return step
+def _unmasked(loop: Loop, body: Body) -> tuple[Loop]:
+    """The loop with the masked ops named that it may leave unmasked, if it is a vector loop."""
+    inside = loop.own_positions
+    if loop.kind != "vector" or len(inside) < len(loop.body) or len(inside) > LONG:
+        return (loop,)
     masks = [p for p in sorted(inside) if isinstance(body.ops[p].attrs, Masked)]
     asked = [body.ops[p].args[0] for p in masks]
     # a condition that is kept in a row is not computed here, but may vary along the loop
-    varies = any(p in inside or step.axis in body.ops[p].axes for p in asked)
-    return step if varies else replace(step, unmasked=tuple(masks))
+    varies = any(p in inside or loop.axis in body.ops[p].axes for p in asked)
+    return (loop if varies else replace(loop, unmasked=tuple(masks)),)
