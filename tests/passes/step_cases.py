@@ -1,0 +1,439 @@
+"""The table of the steps that choose loops: kernels that they take, kernels that they refuse, and faults of their code.
+
+Takes nothing. Gives `RUNS` (for each recipe a kernel for which it is legal), `REFUSALS` (kernels that a step refuses,
+with the reason) and `FAULTS` (wrong code of a step, which its rows must notice). `test_steps.py` runs them, and fails
+if a recipe or a step has no row. Refuses nothing.
+
+A step is either part of a recipe, or edits each kernel before its draft or each nest behind it, as `group` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Literal, NamedTuple
+
+import torch
+
+from minductor.core.dtypes import BF16, F32, F64, I64, DType
+from minductor.core.expressions.expr import Expr, integer, maximum
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Buffer, Ref, View
+from tests.codegen import cases
+from tests.codegen.cases import Sketch, integers, randn
+
+
+class Run(NamedTuple):
+    """A kernel for which a recipe is legal. `step`: one that is no part of it and changes the kernel or its nest."""
+
+    target: str
+    recipe: str
+    build: Callable[[], Sketch]
+    step: str = ""
+
+
+class Refusal(NamedTuple):
+    """A kernel that a step refuses behind the steps that stand before it in the recipe."""
+
+    step: str
+    target: str
+    recipe: str
+    build: Callable[[], Sketch]
+    reason: str
+
+
+class Fault(NamedTuple):
+    """Wrong code of a step, which the rows of the step notice.
+
+    `by`: whether a nest is wrong, or a kernel is no longer refused. `old` becomes `new` in the step, or in the function
+    `where` (file:name) that it calls.
+    """
+
+    step: str
+    by: Literal["nest", "refusal"]
+    old: str
+    new: str
+    where: str = ""
+
+
+# --- kernels
+
+
+def mapped(*size: int) -> Sketch:
+    """The exponential of each element."""
+    s = Sketch(size)
+    s.write(s.b.op("exp", s.read("a", randn(prod(size)), F32, _row_major(s, size))), F32)
+    return s
+
+
+def _row_major(s: Sketch, size: tuple[int, ...]) -> Expr:
+    place = integer(0)
+    for axis, extent in zip(s.i, size, strict=True):
+        place = place * extent + axis
+    return place
+
+
+def shared_column(rows: int, columns: int) -> Sketch:
+    """A matrix and a vector that is the same in every column."""
+    s = Sketch((rows, columns))
+    i, j = s.i
+    x = s.read("a", randn(rows, columns), F32, columns * i + j)
+    s.write(s.b.op("add", x, s.read("b", randn(rows), F32, i)), F32)
+    return s
+
+
+def scattered(rows: int, columns: int, *, is_gathered: bool) -> Sketch:
+    """Rows that are added to rows of another matrix; each element is looked up in a table if `is_gathered`."""
+    s = Sketch((rows, columns))
+    i, j = s.i
+    at = s.b.check(s.read("ids", integers(5, rows), I64, i), integer(5), wrap=False)
+    place = columns * i + j
+    if is_gathered:
+        place = s.b.check(s.read("places", integers(50, rows, columns), I64, place), integer(50), wrap=False)
+    s.tensors["io"] = torch.zeros(5, columns)
+    size, stride = (integer(5), integer(columns)), (integer(columns), integer(1))
+    s.buffers.append(Buffer("io", F32, size, stride, "input"))
+    s.b.atomic(Ref("io", 1), columns * at + j, s.read("a", randn(rows, columns), F32, place), "add")
+    s.outputs.append(View(Ref("io", 1), F32, size, stride, integer(0)))
+    return s
+
+
+def gathered_and_transposed() -> Sketch:
+    """Elements of a table and of a transposed matrix."""
+    s = Sketch((70, 90))
+    i, j = s.i
+    place = s.b.check(s.read("ids", integers(50, 70, 90), I64, 90 * i + j), integer(50), wrap=False)
+    x = s.read("a", randn(90, 70), F32, 70 * j + i)
+    s.write(s.b.op("add", s.read("table", randn(50), F32, place), x), F32)
+    return s
+
+
+def only_gathered() -> Sketch:
+    """Elements of a table, with which nothing is computed."""
+    s = Sketch((5, 700))
+    place = s.b.check(s.read("ids", integers(50, 5, 700), I64, 700 * s.i[0] + s.i[1]), integer(50), wrap=False)
+    s.write(s.read("table", randn(50), F32, place), F32)
+    return s
+
+
+def masked_gather() -> Sketch:
+    """Elements of a table, and of a matrix under a mask."""
+    s = Sketch((5, 700))
+    i, j = s.i
+    place = s.b.check(s.read("ids", integers(50, 5, 700), I64, 700 * i + j), integer(50), wrap=False)
+    s.read("a", randn(5, 700), F32, 0)
+    s.b = Builder(s.i)
+    place = s.b.check(s.b.load(Ref("ids", 0), 700 * i + j, I64), integer(50), wrap=False)
+    region = s.b.region()
+    inside = region.build([region.load(Ref("a", 0), 700 * i + j, F32)])
+    low = s.b.op("lt", s.b.index(j), s.b.constant(600, I64))
+    x = s.b.op("exp", s.read("table", randn(50), F32, place))
+    s.write(s.b.op("add", x, s.b.masked(low, (), inside, 1.0, F32)), F32)
+    return s
+
+
+def softmax_of_doubles(rows: int, columns: int) -> Sketch:
+    """The sums of exp(x - maximum) of rows of 64-bit floats."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns, dtype=torch.float64), F64, columns * s.i[0] + s.i[1])
+    return _exponentials_summed(s, x, F64)
+
+
+def softmax_of_remainders(rows: int, columns: int) -> Sketch:
+    """The sums of exp(x - maximum) of rows of remainders."""
+    s = Sketch((rows, columns))
+    x = s.b.cast(s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1]), I64)
+    return _exponentials_summed(s, s.b.cast(s.b.op("mod", x, s.b.constant(3, I64)), F32), F32)
+
+
+def _exponentials_summed(s: Sketch, x: int, dtype: DType) -> Sketch:
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", dtype))))
+    s.write(s.b.reduce([e], ["i1"], combine("sum", dtype)), dtype, axes=(0,))
+    return s
+
+
+def softmax_of_gathered(rows: int, columns: int) -> Sketch:
+    """The sums of exp(x - maximum) of rows whose elements are looked up."""
+    s = Sketch((rows, columns))
+    ids = s.read("ids", integers(50, rows, columns), I64, columns * s.i[0] + s.i[1])
+    x = s.read("table", randn(50), F32, s.b.check(ids, integer(50), wrap=False))
+    return _exponentials_summed(s, x, F32)
+
+
+def rows_then_all(rows: int, columns: int) -> Sketch:
+    """The sum of the logarithms of the maxima of rows."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    row = s.b.op("log", s.b.reduce([x], ["i1"], combine("max", F32)))
+    s.write(s.b.reduce([row], ["i0"], combine("sum", F32)), F32, axes=())
+    return s
+
+
+def group_norm(groups: int, width: int, count: int, *, is_counted: bool = False) -> Sketch:
+    """Sums over the innermost channels of a group and over all places; divided by their number if `is_counted`."""
+    s = Sketch((groups, width, count))
+    g, c, k = s.i
+    place = width * g + c + groups * width * k
+    x = s.read("x", randn(count, groups * width), F32, place)
+    total = s.b.reduce([x], ["i1", "i2"], combine("sum", F32))
+    if is_counted:
+        total = s.b.op("add", total, s.b.reduce([s.constant(1.0)], ["i1", "i2"], combine("sum", F32)))
+    s.write(s.b.op("sub", x, total), F32, index=place)
+    return s
+
+
+def softmax_of_halves(rows: int, columns: int) -> Sketch:
+    """A softmax that is stored with 16 bits."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
+    s.write(s.b.op("div", e, s.b.reduce([e], ["i1"], combine("sum", F32))), BF16)
+    return s
+
+
+def product(rows: int, inner: int, columns: int) -> Sketch:
+    """A matrix product."""
+    s = Sketch((rows, columns, inner))
+    i, j, k = s.i
+    x, w = s.read("x", randn(rows, inner), F32, inner * i + k), s.read("w", randn(inner, columns), F32, columns * k + j)
+    s.write(s.b.reduce([s.b.op("mul", x, w)], ["i2"], combine("sum", F32)), F32, axes=(0, 1))
+    return s
+
+
+def of_four_axes() -> Sketch:
+    """A tensor of which no two axes can be merged."""
+    s = Sketch((3, 5, 6, 7))
+    a, b, c, d = s.i
+    x = s.read("x", randn(6, 3, 7, 5), F32, 105 * c + 35 * a + 5 * d + b)
+    s.write(s.b.op("exp", x), F32)
+    return s
+
+
+def normed_rows() -> Sketch:
+    """Rows without their sums of squares: no softmax."""
+    s = Sketch((2, 3000))
+    x = s.read("a", randn(2, 3000), F32, 3000 * s.i[0] + s.i[1])
+    s.write(s.b.op("sub", x, s.b.reduce([s.b.op("square", x)], ["i1"], combine("sum", F32))), F32)
+    return s
+
+
+def softmax(rows: int, columns: int) -> Sketch:
+    return cases.softmax((rows, columns))
+
+
+def summed(*size: int, over: int) -> Sketch:
+    return cases.reduced(size, (over,), "sum")
+
+
+def sums_of_bent(columns: int) -> Sketch:
+    """Sums of rows, and of rows that are reflected at their start."""
+    s = Sketch((30, columns))
+    i, j = s.i
+    x, y = (
+        s.read(name, randn(30, columns), F32, columns * i + at) for name, at in (("a", j), ("b", maximum(j - 5, 5 - j)))
+    )
+    s.write(s.b.reduce([s.b.op("mul", x, y)], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    return s
+
+
+def both_sums(rows: int, columns: int) -> Sketch:
+    """The sums of the rows and of the columns of a matrix."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    for kept, reduced in ((0, "i1"), (1, "i0")):
+        s.write(s.b.reduce([x], [reduced], combine("sum", F32)), F32, axes=(kept,))
+    return s
+
+
+def sums_and_transpose() -> Sketch:
+    """The sums of long rows, and a matrix that is transposed."""
+    s = Sketch((40, 50, 3000))
+    i, j, k = s.i
+    x = s.read("a", randn(1).expand(40, 50, 3000), F32, 150_000 * i + 3000 * j + k)
+    total = s.b.reduce([x], ["i2"], combine("sum", F32))
+    s.write(s.b.op("add", total, s.read("b", randn(50, 40), F32, 40 * j + i)), F32, axes=(0, 1))
+    return s
+
+
+# --- the table
+
+RUNS = (
+    Run("cpu", "elements", cases.broadcasts),
+    Run("cpu", "scalar_elements", lambda: cases.gathered_and_computed(40)),
+    Run("cpu", "gathers_first", lambda: cases.gathered_and_computed(700)),
+    Run("cpu", "blocks", lambda: mapped(2, 9000)),
+    Run("cpu", "scalar_blocks", lambda: cases.gathered_and_computed(9000)),
+    Run("cpu", "gathers_first_blocks", lambda: cases.gathered_and_computed(9000)),
+    Run("cpu", "transposed", cases.permuted),
+    Run("cpu", "scalar_transposed", gathered_and_transposed),
+    Run("cpu", "shared_indices", lambda: cases.gathered_along_rows(70, 140)),
+    Run("cpu", "scalar_shared_indices", lambda: cases.gathered_along_rows(70, 140)),
+    Run("cpu", "scatter", lambda: scattered(300, 30, is_gathered=False)),
+    Run("cpu", "scalar_scatter", lambda: scattered(7, 8, is_gathered=True)),
+    Run("cpu", "scatter_blocks", lambda: scattered(7, 270, is_gathered=False)),
+    Run("cpu", "scalar_scatter_blocks", lambda: scattered(7, 270, is_gathered=True)),
+    Run("cpu", "scan", lambda: cases.scan_between_maps(2, 600, reverse=False)),
+    Run("cpu", "rows", cases.group_norm),
+    Run("cpu", "rows_and_columns", cases.both_ways_of_four_axes),
+    Run("cpu", "side_by_side", lambda: softmax(70, 7)),
+    Run("cpu", "rows_in_parts", lambda: rows_then_all(20, 2000)),
+    Run("cpu", "two_steps", lambda: group_norm(4, 6, 20)),
+    Run("cpu", "two_steps_in_parts", lambda: group_norm(4, 15, 560)),
+    Run("cpu", "columns", lambda: summed(130, 70, over=0)),
+    Run("cpu", "columns_in_parts", lambda: summed(3, 900, 40, over=1)),
+    Run("sm_90", "elements", of_four_axes),
+    Run("sm_90", "square64", cases.permuted),
+    Run("sm_90", "square", cases.permuted),
+    *(Run("sm_90", f"persistent{warps}", lambda: softmax(2, 3000)) for warps in ("", 4, 8, 16, 32)),
+    Run("sm_90", "looped", lambda: softmax(2, 3000)),
+    Run("sm_90", "online", lambda: softmax(2, 3000)),
+    Run("sm_90", "columns64", lambda: summed(130, 70, over=0)),
+    Run("sm_90", "columns128", lambda: summed(130, 70, over=0)),
+    Run("sm_90", "unrolled", lambda: summed(4, 300, over=0)),
+    Run("sm_90", "product", lambda: product(70, 90, 100)),
+    # steps that are no part of a recipe
+    Run("cpu", "columns", cases.sums_of_two, "group"),
+    Run("cpu", "rows", lambda: summed(3, 5000, over=1), "short_sums"),
+    Run("cpu", "gathers_first", lambda: cases.gathered_and_computed(700), "gather_first"),
+    Run("cpu", "elements", cases.padded_rows, "unmask"),
+    Run("cpu", "elements", lambda: cases.bent(20, 64), "cut"),
+    Run("cpu", "transposed", cases.permuted, "stage"),
+    Run("cpu", "rows", lambda: softmax(2, 3000), "unblock"),
+    Run("sm_90", "persistent", lambda: softmax_of_halves(8, 300), "divide_once"),
+)
+
+REFUSALS = (
+    Refusal("blocks", "cpu", "blocks", cases.pointwise_odd, "a single block"),
+    Refusal("transpose", "cpu", "transposed", cases.broadcasts, "no load is contiguous along another axis"),
+    Refusal("transpose", "cpu", "transposed", lambda: shared_column(70, 90), "such a load is the same for a whole row"),
+    Refusal("share_indices", "cpu", "shared_indices", gathered_and_transposed, "no row uses them again"),
+    Refusal("share_indices", "cpu", "shared_indices", cases.broadcasts, "no place is loaded"),
+    Refusal("gathers_first", "cpu", "gathers_first", cases.broadcasts, "no place is loaded"),
+    Refusal("gathers_first", "cpu", "gathers_first", only_gathered, "nothing is computed with the values"),
+    Refusal("gathers_first", "cpu", "gathers_first", masked_gather, "what is masked may not be loaded"),
+    Refusal("scatter_blocks", "cpu", "scatter_blocks", lambda: scattered(7, 8, is_gathered=False), "a single block"),
+    Refusal("scalar", "cpu", "scalar_elements", cases.broadcasts, "no place is loaded"),
+    Refusal("scalar", "cpu", "scalar_elements", lambda: softmax_of_gathered(30, 90), "it reduces"),
+    Refusal("rows", "cpu", "rows", cases.rows_and_columns, "columns are reduced too"),
+    Refusal("rows_and_columns", "cpu", "rows_and_columns", cases.group_norm, "only rows are reduced"),
+    Refusal("rows_and_columns", "cpu", "rows_and_columns", lambda: both_sums(8, 8000), "too few parts for the threads"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(70, 40), "the rows are too long"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(40, 7), "the rows are too few"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: summed(70, 7, over=1), "they have one reduction only"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_gathered(70, 7), "elements are looked up"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_halves(70, 7), "it stores 16 bits"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_doubles(70, 7), "it computes with 64 bits"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_remainders(70, 7), "it divides integers"),
+    Refusal("parts", "cpu", "rows_in_parts", lambda: rows_then_all(20, 200), "fewer than two parts"),
+    Refusal(
+        "parts",
+        "cpu",
+        "rows_in_parts",
+        lambda: cases.scan_between_maps(2, 40000, reverse=False),
+        "a scan runs in order",
+    ),
+    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 17, 20), "the axis fills a vector"),
+    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 6, 20, is_counted=True), "equal for all neighbours"),
+    Refusal("two_steps", "cpu", "two_steps", lambda: softmax(70, 7), "the short axis is reduced alone"),
+    Refusal("Hold", "sm_90", "persistent", lambda: cases.symbolic(("i1",)), "only the call knows the length"),
+    Refusal("Hold", "sm_90", "persistent", lambda: softmax(2, 40000), "the row is too long"),
+    Refusal("Hold", "sm_90", "persistent8", lambda: softmax(2, 200), "less than two elements for each thread"),
+    Refusal("Hold", "sm_90", "persistent4", lambda: softmax(2, 9000), "more than 64 elements for each thread"),
+    Refusal("Hold", "sm_90", "persistent4", lambda: summed(2000, 70, over=0), "columns are reduced"),
+    Refusal("Walk", "sm_90", "looped", lambda: softmax(8, 300), "the block is the whole row"),
+    Refusal("Walk", "sm_90", "looped", cases.broadcasts, "nothing is reduced"),
+    Refusal("one_walk", "sm_90", "online", normed_rows, "no softmax"),
+    Refusal("unroll", "sm_90", "unrolled", lambda: summed(130, 70, over=0), "too many rows"),
+    Refusal("unroll", "sm_90", "unrolled", lambda: summed(70, 13, over=1), "memory is contiguous along the row"),
+    Refusal("Spread", "sm_90", "square", lambda: mapped(2, 9000), "memory is contiguous along one axis only"),
+    Refusal("Spread", "sm_90", "columns64", sums_and_transpose, "rows are reduced"),
+    Refusal("product", "sm_90", "product", lambda: softmax(2, 3000), "no matrix product"),
+    # steps that are no part of a recipe, which leave the kernel or the nest as it is
+    Refusal("group", "cpu", "columns", cases.BUILDERS["min_outer"], "a maximum loses no digits"),
+    Refusal("group", "cpu", "columns", lambda: cases.reduced((200, 20), (0,), "argmin", I64), "it has two values"),
+    Refusal("short_sums", "cpu", "rows", lambda: summed(3, 1000, over=1), "the sum is short"),
+    Refusal("unmask", "cpu", "elements", cases.padded, "the condition varies along the loop"),
+    Refusal("cut", "cpu", "elements", cases.broadcasts, "no index changes its formula"),
+    Refusal("cut", "cpu", "rows", lambda: sums_of_bent(64), "the loop adds up"),
+    Refusal("unblock", "cpu", "columns", lambda: summed(130, 70, over=0), "each block has accumulators"),
+    Refusal("divide_once", "sm_90", "persistent", lambda: softmax(8, 300), "the quotients are stored with 32 bits"),
+)
+
+FAULTS = (
+    Fault("elements", "nest", "_parallel(draft, draft.vector)", "_parallel(draft, *draft.kept)"),
+    Fault("blocks", "nest", "_parallel(draft, draft.vector)", "_parallel(draft)"),
+    Fault("blocks", "refusal", "2 * POINTWISE_BLOCK", "POINTWISE_BLOCK // 8"),
+    Fault("transpose", "nest", '        draft.level(crossing, "serial"),\n', ""),
+    Fault("transpose", "refusal", "(0, 1, None)", "(1, None)", "cpu_steps:_jumping"),
+    Fault("share_indices", "nest", "_parallel(draft, shared, vector)", "_parallel(draft, vector)"),
+    Fault("share_indices", "refusal", "or not _gathers(draft)", ""),
+    Fault("share_indices", "refusal", "and name not in op.axes", "", "cpu_steps:_shared"),
+    Fault("gathers_first", "nest", "if a in inside)", "if a not in inside)", "gathers:places_of"),
+    Fault("gathers_first", "refusal", "not gathers or", ""),
+    Fault("gathers_first", "refusal", "Masked | Atomic", "Atomic"),
+    Fault("gathers_first", "refusal", "all(ops[p].is_effect", "all(not ops[p].axes"),
+    Fault("scatter", "nest", '"serial") for', '"parallel") for', "cpu_steps:_scatter"),
+    Fault("scatter_blocks", "nest", "if name in draft.ordered]", "if name not in draft.ordered]", "cpu_steps:_scatter"),
+    Fault("scatter_blocks", "refusal", "any(level.block for", "any(level.axis for"),
+    Fault("scalar", "nest", '"vector" else each', '"vector" else each._replace(kind="vector")'),
+    Fault("scalar", "refusal", "draft.joined or", ""),
+    Fault("scalar", "refusal", "or not _gathers(draft)", ""),
+    Fault("rows", "nest", "_inner(draft, _joined(draft))", "_inner(draft, ())"),
+    Fault("rows", "refusal", "None if _both_ways(draft)", "None if draft.staged"),
+    Fault("rows_and_columns", "nest", "for n in inner)", "for n in down)"),
+    Fault("rows_and_columns", "refusal", "hints) is not None", 'hints) == ""', "cpu_steps:_both_ways"),
+    Fault("rows_side_by_side", "nest", '        draft.level(beside, "vector"),\n', ""),
+    Fault("rows_side_by_side", "refusal", "length <= SHORT_ROW", "length"),
+    Fault("rows_side_by_side", "refusal", "< FEW_ROWS", "< 1"),
+    Fault("rows_side_by_side", "refusal", "touch.dtype == F32 and", "", "side_by_side:_staged"),
+    Fault("rows_side_by_side", "refusal", "touch.dtype not in (F32, BF16)", "not touch.dtype", "side_by_side:_staged"),
+    Fault("rows_side_by_side", "refusal", 'kind in ("float", "bool")', "kind", "side_by_side:_is_simple"),
+    Fault("rows_side_by_side", "refusal", "default=0) +", "default=1) +", "side_by_side:_reductions_in_turn"),
+    Fault("parts", "nest", "all(name not in over for over in rows)", "name", "cpu_steps:_split_axes"),
+    Fault("parts", "refusal", "if count < 2:", "if count < 0:"),
+    Fault("parts", "refusal", "or draft.touches.scanned", ""),
+    Fault("two_steps", "nest", "if axis != vector", "if axis", "narrow:in_two_steps"),
+    Fault("two_steps", "refusal", "< NARROW", "< 2 * NARROW", "narrow:narrow"),
+    Fault("two_steps", "refusal", "takes_each and", "", "narrow:_is_wide"),
+    Fault("two_steps", "refusal", "len(op.attrs.axes) > 1", "op.attrs.axes", "narrow:_is_wide"),
+    Fault("columns", "nest", "_inner(draft, _joined(draft))", "_inner(draft, ())", "cpu_steps:_columns"),
+    Fault("wide_columns", "nest", "(draft, draft.vector)", "(draft, *draft.kept)", "cpu_steps:_columns"),
+    Fault("scan", "nest", "(*_parallel(draft), ", "("),
+    Fault("settle", "nest", '"serial") if each.kind == "parallel"', '"parallel") if each.kind == "serial"'),
+    # GPUs
+    Fault("Spread", "nest", "dict.fromkeys(draft.kept, 1)", "dict.fromkeys(order[:AXES], 1)"),
+    Fault("Spread", "refusal", "len(contiguous) < 2 or", ""),
+    Fault("Spread", "refusal", "or draft.joined)", ")"),
+    Fault("Hold", "nest", "block=power_of_two(e))", "block=power_of_two(e) // 2)"),
+    Fault("Hold", "refusal", "else target.max_persistent_row", "else 1 << 30"),
+    Fault("Hold", "refusal", "FEWEST_HELD * threads <=", "0 <="),
+    Fault("Hold", "refusal", "min(LONGEST_HELD, MOST_HELD * threads)", "LONGEST_HELD"),
+    Fault("Hold", "refusal", "elif draft.is_outer or", "elif"),
+    Fault("Walk", "nest", "for name in order)", "for name in order[:-1])"),
+    Fault("Walk", "refusal", "if is_one and", "if not is_one and"),
+    Fault("Walk", "refusal", "if not draft.joined:", "if draft.staged:"),
+    Fault("one_walk", "nest", "softmax_total(b, place[tops[position]])", "place[tops[position]]", "online:online"),
+    Fault("one_walk", "refusal", "None if kernel is draft.kernel", "None if not kernel"),
+    Fault("unroll", "nest", "Walk(1)", "Walk(3)"),
+    Fault("unroll", "refusal", "<= LONGEST_UNROLLED", "> 0"),
+    Fault("unroll", "refusal", "and draft.is_outer", ""),
+    Fault("product", "nest", "not None and extent <= inner", "not None", "product_tiles:product_tiles"),
+    Fault("product", "refusal", "if draft.dots is None:", "if draft.staged:"),
+    # steps that are no part of a recipe
+    Fault("group", "nest", "(*(p for p in inside if p not in terms), tree)", "(tree,)", "group:_Grouper.grouped"),
+    Fault("group", "refusal", "how.name not in GROUPED", "how.name in GROUPED", "group:_stays"),
+    Fault("group", "refusal", "len(op.args) > 1 or", "", "group:_stays"),
+    Fault("short_sums", "nest", "made.append(level._replace(is_partial=True))", "pass"),
+    Fault("short_sums", "refusal", "if count > most:", "if count:"),
+    Fault("gather_first", "nest", "if a in first)", "if a not in first)"),
+    Fault("unmask", "nest", "unmasked=tuple(masks)", "unmasked=tuple(asked)", "unmask:_unmasked"),
+    Fault("unmask", "refusal", "loop if varies else", "", "unmask:_unmasked"),
+    Fault("cut", "nest", "[*before, at, *", "[at, *before, *", "cut:_between"),
+    Fault("cut", "refusal", "loop.lanes or", "", "cut:_cut"),
+    Fault("stage", "nest", "*staged.loads, ", ""),
+    Fault("stage", "nest", "_copies(staged, loads), *body", "body", "stage:_staged"),
+    Fault("unblock", "nest", "carries=loop.carries", "carries=()", "unblock:_plain"),
+    Fault("unblock", "refusal", "or inner.carries", "", "unblock:_plain"),
+    Fault("divide_once", "nest", "constant(1.0, F32)", "constant(2.0, F32)"),
+    Fault("divide_once", "refusal", "dtype.itemsize == 2", "dtype.itemsize", "reciprocal:_is_short_store"),
+)
