@@ -26,6 +26,7 @@ from operator import add
 from typing import NamedTuple
 
 from minductor.analysis.domain import buffer_bytes
+from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import step_of
 from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
@@ -199,7 +200,8 @@ class _Pricer:
         self.kept = frozenset(kernel.schedule.kept_rows)
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
-        self.overlap = 1.0 if _in_turn(self.ops) > 1 else OVERLAP
+        in_turn = longest_chain(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
+        self.overlap = 1.0 if in_turn > 1 else OVERLAP
         self.inside: dict[int, frozenset[int]] = {}  # by the id of a loop the positions of its ops
         self.rows: dict[int, _Access] = {}
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
@@ -427,14 +429,6 @@ class _Pricer:
         op = self.ops[position]
         row = op.args[0] if isinstance(op.attrs, Store) else position
         return isinstance(op.attrs, Load | Store) and row in self.rows
-
-
-def _in_turn(ops: Sequence[Op]) -> int:
-    """The most reductions of which each needs the one before."""
-    count: list[int] = []
-    for op in ops:
-        count.append(max((count[a] for a in op.args), default=0) + isinstance(op.attrs, Reduce))
-    return max(count, default=0)
 
 
 def _lanes(loop: Loop, position: int) -> int:

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from minductor.analysis.domain import Solution, count_points
-from minductor.analysis.passes_over import pass_numbers
+from minductor.analysis.passes_over import is_reduced, pass_numbers
 from minductor.core.expressions.expr import as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.traffic import access_bytes
-from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Load, Masked, Op, Project, Reduce
+from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Load, Masked, Reduce
 from minductor.ir.program.ops import op_cost
 from minductor.target import Target
 
@@ -70,7 +70,7 @@ def _columns(body: Body) -> Set[str]:
 
 def _times(body: Body, columns: Set[str]) -> dict[Load, int]:
     """In how many passes over the row each load is needed: one for each reduction in a chain, and one after them."""
-    level = pass_numbers(body.ops, range(len(body.ops)), lambda p: _is_reduced(body.ops[p], body))
+    level = pass_numbers(body.ops, range(len(body.ops)), lambda p: is_reduced(body.ops[p], body.ops))
     walks = [0] * len(body.ops)  # the passes that need each op, as bits
     for position in range(len(body.ops) - 1, -1, -1):
         op = body.ops[position]
@@ -80,11 +80,6 @@ def _times(body: Body, columns: Set[str]) -> dict[Load, int]:
             if not columns.isdisjoint(body.ops[arg].axes):
                 walks[arg] |= walks[position]
     return {op.attrs: walks[n].bit_count() for n, op in enumerate(body.ops) if isinstance(op.attrs, Load)}
-
-
-def _is_reduced(op: Op, body: Body) -> bool:
-    """Whether an op is a reduction, or one of the results of a reduction."""
-    return isinstance(body.ops[op.args[0]].attrs if isinstance(op.attrs, Project) else op.attrs, Reduce)
 
 
 def _runs_along(load: Load, kernel: Kernel, columns: Set[str]) -> bool:

@@ -22,6 +22,7 @@ from functools import cached_property
 from math import gcd, inf, prod
 from typing import NamedTuple
 
+from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import free_symbols
 from minductor.core.expressions.hints import Hints, estimate
@@ -250,7 +251,8 @@ class _Pricer:
         machine, seen = self.machine, set[int]()
         total = machine.program
         for walk in self.walks:
-            depth = self.depth(walk.positions)
+            # loads that wait for each other: two for a gather
+            depth = longest_chain(self.ops, walk.positions, lambda p: isinstance(self.ops[p].attrs, Load))
             is_first = any(isinstance(self.ops[p].attrs, Load) and p not in seen for p in walk.positions)
             seen.update(walk.positions)
             total += walk.times * depth * (machine.latency if is_first else machine.cache_latency)
@@ -259,13 +261,6 @@ class _Pricer:
             if prod(self.blocks[axis] for axis in op.reduced_axes) > 1:
                 total += machine.join * (1 + warps / 16) * len(op.args) ** 0.5
         return total
-
-    def depth(self, positions: Sequence[int]) -> int:
-        """The number of loads that wait for each other: two for a gather."""
-        here: dict[int, int] = {}
-        for p in positions:
-            here[p] = max((here.get(a, 0) for a in self.ops[p].args), default=0) + isinstance(self.ops[p].attrs, Load)
-        return max(here.values(), default=0)
 
     def work(self, walk: _Walk) -> float:
         """The operations of one run of a walk."""

@@ -7,7 +7,7 @@
 - `loops.py`: the loop nest of a kernel, which stage `schedule` adds.
 - `memory_access.py`: how a load or store touches memory, which stage `access` adds.
 - `choices.py`, `variants.py`: decisions and whole kernels that the tuner may exchange.
-- `bundled.py`: splits a bundle into its kernels.
+- `bundled.py`: splits a bundle into its kernels. `needed.py`: the ops that some ops of a body need.
 - `printer.py`, `parser.py`: `parse_program(print_program(p)) == p`.
 - `verify_program.py`: the rules of programs.
 - `signature.py`: the parameters, errors and digest of a kernel.

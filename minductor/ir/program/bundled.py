@@ -6,13 +6,13 @@ storages only. Refuses nothing: a kernel that is no bundle gives itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.build import Builder
 from minductor.ir.program.loops import Schedule, Step, moved, positions
+from minductor.ir.program.needed import needed
 from minductor.ir.program.nodes import Body, Kernel, axis_over
 
 
@@ -26,14 +26,14 @@ def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
 
 def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     ops = kernel.body.ops
-    needed = _needed(kernel.body, positions(steps))
+    order = needed(positions(steps), lambda p: ops[p].args)
     # A reduction over an axis that its value does not vary over still depends on the length of that axis.
-    named = {axis for p in needed for axis in ops[p].loop_axes}
+    named = {axis for p in order for axis in ops[p].loop_axes}
     old = [axis for axis in kernel.axes if axis.name in named]
     axes = [axis_over(f"i{number}", axis.extent) for number, axis in enumerate(old)]
     mapping: dict[Symbol, Expr] = {a.symbol: b.symbol for a, b in zip(old, axes, strict=True)}
-    place = {p: n for n, p in enumerate(needed)}
-    own = Body(tuple(replace(ops[p], args=tuple(place[a] for a in ops[p].args)) for p in needed))
+    place = {p: n for n, p in enumerate(order)}
+    own = Body(tuple(replace(ops[p], args=tuple(place[a] for a in ops[p].args)) for p in order))
     builder = Builder([axis.symbol for axis in axes])
     where = builder.splice(own, mapping)
     assert kernel.schedule is not None
@@ -41,15 +41,3 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     names = {a.name: b.name for a, b in zip(old, axes, strict=True)}
     schedule = moved(Schedule(steps, rows), {p: where[n] for p, n in place.items()}, names)
     return replace(kernel, axes=tuple(axes), body=builder.build(), schedule=schedule, access=())
-
-
-def _needed(body: Body, wanted: Iterable[int]) -> list[int]:
-    """The positions in `wanted` and those of all values that they are computed from, in order."""
-    found: set[int] = set()
-    pending = list(wanted)
-    while pending:
-        position = pending.pop()
-        if position not in found:
-            found.add(position)
-            pending.extend(body.ops[position].args)
-    return sorted(found)

@@ -20,6 +20,7 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, free_symbols, integer, linear
 from minductor.ir.program.build import Builder
 from minductor.ir.program.dots import Dots, Product
+from minductor.ir.program.needed import needed
 from minductor.ir.program.nodes import (
     Axis,
     Body,
@@ -246,11 +247,7 @@ def _shares(origins: tuple[Origin, ...], pieces: Sequence[Sequence[Op]]) -> Iter
 
 def _slice(body: Body, position: int) -> Body:
     """The ops that a value is computed from, as a body with this value as its result."""
-    needed = {position}
-    for number in range(position, -1, -1):
-        if number in needed:
-            needed.update(body.ops[number].args)
-    order = sorted(needed)
+    order = needed([position], lambda p: body.ops[p].args)
     place = {old: new for new, old in enumerate(order)}
     ops = tuple(replace(body.ops[n], args=tuple(place[a] for a in body.ops[n].args)) for n in order)
     return Body(ops, (place[position],))

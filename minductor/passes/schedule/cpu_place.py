@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from minductor.analysis.passes_over import pass_numbers
+from minductor.analysis.passes_over import moved_to_use, overwriting_stores, pass_numbers
 from minductor.ir.program.loops import Loop, LoopKind, Schedule, Step
-from minductor.ir.program.nodes import Body, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
+from minductor.ir.program.needed import needed
+from minductor.ir.program.nodes import Body, Constant, Index, Kernel, Load, Masked, Op, Project, Reduce, Scan
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.cut import cut
 from minductor.passes.schedule.draft import Draft, Level
@@ -212,19 +213,14 @@ class _Placer:
             )
             stage[p] = before + (before % 2 != is_along)
         last = max(stage.values())
-        reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in group)))}
-        users: dict[int, int] = {}
-        for p in reversed(group):
+        stage |= {p: last + last % 2 for p in overwriting_stores(self.ops, group)}
+
+        def may_move(p: int) -> bool:
             op = self.ops[p]
-            if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
-                stage[p] = last + last % 2
-            elif not op.is_effect and stage[p] % 2 == 0 and not isinstance(op.attrs, Reduce):
-                cost, loads = self.recompute_cost(p, set(group))
-                if (cost <= CHEAP and loads <= 1) or op.name == "cast":
-                    stage[p] = max(stage[p], users.get(p, stage[p]))
-            for a in op.args:
-                users[a] = min(users.get(a, stage[p]), stage[p])
-        return stage
+            is_fixed = op.is_effect or stage[p] % 2 == 1 or isinstance(op.attrs, Reduce)
+            return not is_fixed and (op.name == "cast" or self.is_cheap(p, set(group)))
+
+        return moved_to_use(self.ops, stage, may_move)
 
     def scan_rows(self, group: list[int], stage: Mapping[int, int], depth: int) -> dict[int, int] | None:
         """The bytes of each value that is kept from one of these loops to a later one; None if they are too many."""
@@ -234,8 +230,7 @@ class _Placer:
             for a in self.ops[p].args:
                 if a not in stage or stage[a] == stage[p] or a in self.rows or isinstance(self.ops[a].attrs, Reduce):
                     continue
-                cost, loads = self.recompute_cost(a, set(group))
-                if cost <= CHEAP and loads <= 1:
+                if self.is_cheap(a, set(group)):
                     continue
                 size = self.row_bytes(a, depth)
                 if size is None or a in elsewhere:  # its row would have to hold more than one block
@@ -285,19 +280,13 @@ class _Placer:
         """By member the number of its phase, a pass over the loop at `depth`; ops outside stand before that phase."""
         phase = pass_numbers(self.ops, members, lambda p: self.is_reduced_at(p, depth))
         last = max(phase[p] for p in inner)
-        reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in members)))}
-        users: dict[int, int] = {}
-        for p in reversed(members):
-            op = self.ops[p]
-            if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
-                phase[p] = last + (p not in inner)  # an earlier phase would overwrite what a later one loads again
-            elif p in inner:
-                if not op.is_effect and not self.is_reduced_at(p, depth) and not self.is_part(p, depth):
-                    phase[p] = max(phase[p], users.get(p, phase[p]))
-            for a in op.args:
-                # a value that is used only after a reduction is computed there
-                users[a] = min(users.get(a, phase[p]), phase[p])
-        return phase
+        phase |= {p: last + (p not in inner) for p in overwriting_stores(self.ops, members)}
+
+        def may_move(p: int) -> bool:
+            is_fixed = self.ops[p].is_effect or self.is_reduced_at(p, depth) or self.is_part(p, depth)
+            return p in inner and not is_fixed
+
+        return moved_to_use(self.ops, phase, may_move)
 
     def is_part(self, position: int, depth: int) -> bool:
         """Whether an op is one of several results of a scan or an inner reduction: it is read in the same phase."""
@@ -317,29 +306,28 @@ class _Placer:
             if a in inner and phase[a] < phase[p] and not self.is_reduced_at(a, depth)
         }
         for p in sorted(crossing):
-            cost, loads = self.recompute_cost(p, {q for q in inner if not self.is_reduced_at(q, depth)})
+            again = {q for q in inner if not self.is_reduced_at(q, depth)}
             size = self.row_bytes(p, depth)
-            if p in self.rows or size is None or (cost <= CHEAP and loads <= 1):
+            if p in self.rows or size is None or self.is_cheap(p, again):
                 continue
             if self.small + size <= SMALL_ROWS:
                 self.small += size
                 self.rows.add(p)
-            elif cost >= EXPENSIVE and self.large + size <= LARGE_ROWS:
+            elif self.recompute_cost(p, again)[0] >= EXPENSIVE and self.large + size <= LARGE_ROWS:
                 self.large += size
                 self.rows.add(p)
+
+    def is_cheap(self, position: int, inner: set[int]) -> bool:
+        """Whether a value is computed again in a loop over `inner`, rather than kept."""
+        cost, loads = self.recompute_cost(position, inner)
+        return cost <= CHEAP and loads <= 1
 
     def recompute_cost(self, position: int, inner: set[int]) -> tuple[int, int]:
         """The operations, and the loads among them, that computing a value again takes in a loop over `inner`."""
         cost = loads = 0
-        seen: set[int] = set()
-        stack = [position]
-        while stack:
-            p = stack.pop()
-            if p in seen or p not in inner or p in self.rows:
-                continue
-            seen.add(p)
-            op = self.ops[p]
-            match op.attrs:
+        computed = inner - self.rows
+        for p in needed(computed & {position}, lambda user: computed.intersection(self.ops[user].args)):
+            match self.ops[p].attrs:
                 case Load():
                     loads += 1
                 case Reduce() | Scan():
@@ -349,9 +337,10 @@ class _Placer:
                 case Masked(body, _):
                     cost += sum(op_cost(o.name) for o in body.ops)
                     loads += sum(1 for o in body.ops if isinstance(o.attrs, Load))
+                case Constant() | Index():
+                    pass
                 case _:
-                    cost += op_cost(op.name) if op.name not in ("constant", "index") else 0
-            stack.extend(op.args)
+                    cost += op_cost(self.ops[p].name)
         return cost + loads, loads
 
     def is_of_scan(self, position: int) -> bool:
@@ -386,13 +375,9 @@ class _Placer:
 
         The result of a reduction over this loop is in its accumulator, which is declared outside of the loop.
         """
-        wanted = set(group)
-        stack = list(group)
-        while stack:
-            user = stack.pop()
-            for a in self.ops[user].args:
-                is_kept = a in self.rows and not self.is_of_scan(user)
-                if a in inner and a not in wanted and not is_kept and not self.is_reduced_at(a, depth):
-                    wanted.add(a)
-                    stack.append(a)
-        return sorted(wanted)
+
+        def operands(user: int) -> list[int]:
+            args = (a for a in self.ops[user].args if a in inner and not self.is_reduced_at(a, depth))
+            return [a for a in args if a not in self.rows or self.is_of_scan(user)]
+
+        return needed(group, operands)

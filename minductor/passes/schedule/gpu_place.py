@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from minductor.analysis.passes_over import pass_numbers
+from minductor.analysis.passes_over import is_reduced, moved_to_use, overwriting_stores, pass_numbers
 from minductor.ir.program.loops import Loop, Schedule, Step
-from minductor.ir.program.nodes import Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
+from minductor.ir.program.needed import needed
+from minductor.ir.program.nodes import Kernel, Load, Op, Reduce, Scan, body_writes
 from minductor.passes.schedule.draft import Draft
 from minductor.passes.schedule.launch_choices import launch_choices
 
@@ -50,7 +51,6 @@ class _Phases:
         self.unwritten = {self.ops[reduce].args[0] for reduce in self.factors}
         self.walked = [level for level in draft.levels if level.kind == "serial"]
         self.joined = {level.axis for level in self.walked}
-        self.read = {load.ref.storage for load in body_reads(kernel.body)}
         self.written = {write.ref.storage for write in body_writes(kernel.body)}
         self.level = self.levels()
 
@@ -58,39 +58,31 @@ class _Phases:
         """Whether an op is inside a loop: it varies over a looped axis, or reduces along one."""
         return not self.joined.isdisjoint(op.loop_axes)
 
-    def levels(self) -> list[int]:
+    def levels(self) -> dict[int, int]:
         """By op its level: k for ops in or directly before loop k, counted from 0; k + 1 for ops after loop k."""
 
         def ends(position: int) -> bool:
             return isinstance(self.ops[position].attrs, Reduce) and self.is_inside(self.ops[position])
 
-        found = list(pass_numbers(self.ops, range(len(self.ops)), ends).values())
-        last = max((level for op, level in zip(self.ops, found, strict=True) if self.is_inside(op)), default=0)
-        for position, op in enumerate(self.ops):
-            # stores to a storage that a later loop loads again come last
-            if isinstance(op.attrs, Store) and self.is_inside(op) and op.attrs.ref.storage in self.read:
-                found[position] = last
-        return self.sunk(found) if self.factors else found
+        every = range(len(self.ops))
+        found = pass_numbers(self.ops, every, ends)
+        last = max((level for p, level in found.items() if self.is_inside(self.ops[p])), default=0)
+        found |= {p: last for p in overwriting_stores(self.ops, every) if self.is_inside(self.ops[p])}
+        # values of an epilogue would take registers from matrix products, so they are computed as late as possible
+        return moved_to_use(self.ops, found, self.may_move) if self.factors else found
 
-    def sunk(self, level: list[int]) -> list[int]:
-        """The levels with each op as late as possible: values of an epilogue would take registers from the products."""
-        users: dict[int, list[int]] = {}
-        for position, op in enumerate(self.ops):
-            for arg in op.args:
-                users.setdefault(arg, []).append(position)
-        for position, op in reversed(list(enumerate(self.ops))):
-            is_fixed = op.is_effect or self.is_inside(op) or isinstance(op.attrs, Reduce)
-            if is_fixed or (isinstance(op.attrs, Load) and op.attrs.ref.storage in self.written):
-                continue
-            level[position] = min((level[user] for user in users.get(position, ())), default=level[position])
-        return level
+    def may_move(self, position: int) -> bool:
+        """Whether an op gives the same value in a later loop."""
+        op = self.ops[position]
+        is_fixed = op.is_effect or self.is_inside(op) or isinstance(op.attrs, Reduce)
+        return not is_fixed and not (isinstance(op.attrs, Load) and op.attrs.ref.storage in self.written)
 
     def steps(self) -> tuple[Step, ...]:
         """The steps of the kernel: ops outside of loops, and for each level a loop if it has something to compute."""
         if not self.joined:
             return tuple(p for p in range(len(self.ops)) if p not in self.unwritten)
         steps: list[Step] = []
-        for level in range(max(self.level) + 1):
+        for level in range(max(self.level.values()) + 1):
             steps += [p for p, op in enumerate(self.ops) if self.level[p] == level and not self.is_inside(op)]
             wanted = [p for p, op in enumerate(self.ops) if self.level[p] == level and self.is_goal(op)]
             if wanted:
@@ -103,25 +95,15 @@ class _Phases:
 
     def loop(self, wanted: Iterable[int]) -> Loop:
         """The loop over the looped axes that computes `wanted`, and again what they need of earlier loops."""
-        needed: set[int] = set()
-        pending = list(wanted)
-        while pending:
-            position = pending.pop()
-            if position not in needed:
-                needed.add(position)
-                args = self.factors.get(position, self.ops[position].args)
-                pending += [a for a in args if self.is_inside(self.ops[a]) and not self.is_result(a)]
-        carries = tuple(sorted(p for p in needed if isinstance(self.ops[p].attrs, Reduce | Scan)))
-        steps: tuple[Step, ...] = tuple(sorted(needed))
+
+        def operands(position: int) -> list[int]:
+            args = self.factors.get(position, self.ops[position].args)
+            return [a for a in args if self.is_inside(self.ops[a]) and not is_reduced(self.ops[a], self.ops)]
+
+        steps: tuple[Step, ...] = tuple(inside := needed(wanted, operands))
+        carries = tuple(p for p in inside if isinstance(self.ops[p].attrs, Reduce | Scan))
         for level in reversed(self.walked):
             steps = (Loop(level.axis, "serial", steps, block=level.block, carries=carries),)
         (made,) = steps
         assert isinstance(made, Loop)
         return made
-
-    def is_result(self, position: int) -> bool:
-        """Whether a value is the result of a reduction, or one of its several results."""
-        op = self.ops[position]
-        if isinstance(op.attrs, Project):
-            return isinstance(self.ops[op.args[0]].attrs, Reduce)
-        return isinstance(op.attrs, Reduce)
