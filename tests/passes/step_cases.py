@@ -20,7 +20,7 @@ from minductor.core.expressions.expr import Expr, integer, maximum
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Buffer, Ref, View
 from tests.codegen import cases
-from tests.codegen.cases import Sketch, integers, randn
+from tests.codegen.cases import S1, Sketch, integers, randn
 
 
 class Run(NamedTuple):
@@ -132,6 +132,97 @@ def masked_gather() -> Sketch:
     return s
 
 
+def scattered_numbers() -> Sketch:
+    """Numbers that are added to those of a shorter vector: the one axis runs in order."""
+    s = Sketch((40,))
+    at = s.b.check(s.read("ids", integers(5, 40), I64, s.i[0]), integer(5), wrap=False)
+    s.tensors["io"] = torch.zeros(5)
+    s.buffers.append(Buffer("io", F32, (integer(5),), (integer(1),), "input"))
+    s.b.atomic(Ref("io", 1), at, s.read("a", randn(40), F32, s.i[0]), "add")
+    s.outputs.append(View(Ref("io", 1), F32, (integer(5),), (integer(1),), integer(0)))
+    return s
+
+
+def overlapping() -> Sketch:
+    """Windows that overlap and are added up: two axes share a coordinate."""
+    s = Sketch((30, 20))
+    i, j = s.i
+    s.tensors["io"] = torch.zeros(49)
+    s.buffers.append(Buffer("io", F32, (integer(49),), (integer(1),), "input"))
+    s.b.atomic(Ref("io", 1), i + j, s.read("a", randn(30, 20), F32, 20 * i + j), "add")
+    s.outputs.append(View(Ref("io", 1), F32, (integer(49),), (integer(1),), integer(0)))
+    return s
+
+
+def sums_beside_stores() -> Sketch:
+    """The sums of columns of scaled rows, and a function of each scale."""
+    s = Sketch((130, 70))
+    i, j = s.i
+    scale = s.b.op("exp", s.read("s", randn(130), F32, i))
+    s.write(scale, F32, axes=(0,))
+    x = s.b.op("mul", s.read("a", randn(130, 70), F32, 70 * i + j), scale)
+    s.write(s.b.reduce([x], ["i0"], combine("sum", F32)), F32, axes=(1,))
+    return s
+
+
+def bent_by_data() -> Sketch:
+    """Rows that are clamped at a place that each row names."""
+    s = Sketch((20, 64))
+    i, j = s.i
+    at = s.b.check(s.read("ids", integers(9, 20), I64, i), integer(9), wrap=False)
+    s.write(s.b.op("exp", s.read("a", randn(20, 64), F32, 64 * i + maximum(j - at, 0))), F32)
+    return s
+
+
+def sums_of_last_two() -> Sketch:
+    """Sums over a short axis and the one beside it, which a weight keeps apart."""
+    s = Sketch((4, 6, 20))
+    g, c, k = s.i
+    x = s.b.op("mul", s.read("x", randn(4, 20, 6), F32, 120 * g + 6 * k + c), s.read("w", randn(6), F32, c))
+    s.write(s.b.reduce([x], ["i1", "i2"], combine("sum", F32)), F32, axes=(0,))
+    return s
+
+
+def softmax_of_scaled(rows: int | Expr) -> Sketch:
+    """A softmax of rows of 7 elements that have scales, and its sums."""
+    s = Sketch((rows, 7))
+    i, j = s.i
+    count = rows if isinstance(rows, int) else cases.SIZES["s1"]
+    x = s.b.op("mul", s.read("a", randn(count, 7), F32, 7 * i + j), s.read("s", randn(count), F32, i))
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
+    total = s.b.reduce([e], ["i1"], combine("sum", F32))
+    s.write(s.b.op("div", e, total), F32)
+    s.write(total, F32, axes=(0,))
+    return s
+
+
+def softmax_of_two_axes() -> Sketch:
+    """The sums of exp(x - maximum) over two axes, of which an operand has only the outer one."""
+    s = Sketch((70, 5, 7))
+    i, j, k = s.i
+    x = s.b.op("mul", s.read("a", randn(70, 5, 7), F32, 35 * i + 7 * j + k), s.read("w", randn(5), F32, j))
+    return _exponentials_summed(s, x, F32, "i1", "i2")
+
+
+def shares_of_rows(rows: int, columns: int) -> Sketch:
+    """The sum of exp(x - maximum) of a row, stored for each element of the row."""
+    s = Sketch((rows, columns))
+    place = columns * s.i[0] + s.i[1]
+    x = s.read("a", randn(rows, columns), F32, place)
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
+    s.write(s.b.reduce([e], ["i1"], combine("sum", F32)), F32)
+    return s
+
+
+def deviations(rows: int, columns: int) -> Sketch:
+    """The sums of |x - mean| of rows, by a mean that is reduced with the variance."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    mean = s.b.reduce([x, s.constant(0.0), s.constant(1.0)], ["i1"], combine("welford", F32))
+    s.write(s.b.reduce([s.b.op("abs", s.b.op("sub", x, mean))], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    return s
+
+
 def softmax_of_doubles(rows: int, columns: int) -> Sketch:
     """The sums of exp(x - maximum) of rows of 64-bit floats."""
     s = Sketch((rows, columns))
@@ -146,9 +237,10 @@ def softmax_of_remainders(rows: int, columns: int) -> Sketch:
     return _exponentials_summed(s, s.b.cast(s.b.op("mod", x, s.b.constant(3, I64)), F32), F32)
 
 
-def _exponentials_summed(s: Sketch, x: int, dtype: DType) -> Sketch:
-    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", dtype))))
-    s.write(s.b.reduce([e], ["i1"], combine("sum", dtype)), dtype, axes=(0,))
+def _exponentials_summed(s: Sketch, x: int, dtype: DType, *over: str) -> Sketch:
+    axes = over or ("i1",)
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], axes, combine("max", dtype))))
+    s.write(s.b.reduce([e], axes, combine("sum", dtype)), dtype, axes=(0,))
     return s
 
 
@@ -169,15 +261,25 @@ def rows_then_all(rows: int, columns: int) -> Sketch:
     return s
 
 
-def group_norm(groups: int, width: int, count: int, *, is_counted: bool = False) -> Sketch:
-    """Sums over the innermost channels of a group and over all places; divided by their number if `is_counted`."""
+def group_norm(groups: int, width: int, count: int, more: str = "") -> Sketch:
+    """Sums over the innermost channels of a group and over all places.
+
+    `more`: adds to the sum the number of elements ("number") or their mean, which is reduced with the variance
+    ("mean"), or looks up the channels ("check").
+    """
     s = Sketch((groups, width, count))
     g, c, k = s.i
     place = width * g + c + groups * width * k
     x = s.read("x", randn(count, groups * width), F32, place)
+    if more == "check":
+        at = s.b.check(s.read("ids", integers(9, groups), I64, g), integer(9), wrap=False)
+        x = s.b.op("mul", x, s.read("table", randn(9), F32, at))
     total = s.b.reduce([x], ["i1", "i2"], combine("sum", F32))
-    if is_counted:
+    if more == "number":
         total = s.b.op("add", total, s.b.reduce([s.constant(1.0)], ["i1", "i2"], combine("sum", F32)))
+    if more == "mean":
+        values = [x, s.b.op("sub", x, x), s.b.op("exp", x)]
+        total = s.b.op("add", total, s.b.reduce(values, ["i1", "i2"], combine("welford", F32)))
     s.write(s.b.op("sub", x, total), F32, index=place)
     return s
 
@@ -200,12 +302,31 @@ def product(rows: int, inner: int, columns: int) -> Sketch:
     return s
 
 
+def sum_of_products() -> Sketch:
+    """The sum of three matrix products."""
+    s = Sketch((20, 30, 3, 16))
+    i, j, n, k = s.i
+    x = s.read("x", randn(3, 20, 16), F32, 320 * n + 16 * i + k)
+    w = s.read("w", randn(3, 16, 30), F32, 480 * n + 30 * k + j)
+    s.write(s.b.reduce([s.b.op("mul", x, w)], ["i2", "i3"], combine("sum", F32)), F32, axes=(0, 1))
+    return s
+
+
 def of_four_axes() -> Sketch:
     """A tensor of which no two axes can be merged."""
     s = Sketch((3, 5, 6, 7))
     a, b, c, d = s.i
     x = s.read("x", randn(6, 3, 7, 5), F32, 105 * c + 35 * a + 5 * d + b)
     s.write(s.b.op("exp", x), F32)
+    return s
+
+
+def sums_of_unknown() -> Sketch:
+    """Sums over an axis of known and one of unknown length."""
+    s = Sketch((5, 4, S1))
+    i, j, k = s.i
+    x = s.read("a", randn(4, 5, cases.SIZES["s1"]), F32, 5 * S1 * j + S1 * i + k)
+    s.write(s.b.reduce([x], ["i1", "i2"], combine("sum", F32)), F32, axes=(0,))
     return s
 
 
@@ -269,6 +390,8 @@ RUNS = (
     Run("cpu", "shared_indices", lambda: cases.gathered_along_rows(70, 140)),
     Run("cpu", "scalar_shared_indices", lambda: cases.gathered_along_rows(70, 140)),
     Run("cpu", "scatter", lambda: scattered(300, 30, is_gathered=False)),
+    Run("cpu", "scatter", scattered_numbers),
+    Run("cpu", "scatter", overlapping),
     Run("cpu", "scalar_scatter", lambda: scattered(7, 8, is_gathered=True)),
     Run("cpu", "scatter_blocks", lambda: scattered(7, 270, is_gathered=False)),
     Run("cpu", "scalar_scatter_blocks", lambda: scattered(7, 270, is_gathered=True)),
@@ -276,6 +399,8 @@ RUNS = (
     Run("cpu", "rows", cases.group_norm),
     Run("cpu", "rows_and_columns", cases.both_ways_of_four_axes),
     Run("cpu", "side_by_side", lambda: softmax(70, 7)),
+    Run("cpu", "side_by_side", lambda: softmax_of_scaled(70), "stage"),
+    Run("cpu", "side_by_side", lambda: softmax_of_scaled(S1), "stage"),
     Run("cpu", "rows_in_parts", lambda: rows_then_all(20, 2000)),
     Run("cpu", "two_steps", lambda: group_norm(4, 6, 20)),
     Run("cpu", "two_steps_in_parts", lambda: group_norm(4, 15, 560)),
@@ -286,11 +411,13 @@ RUNS = (
     Run("sm_90", "square", cases.permuted),
     *(Run("sm_90", f"persistent{warps}", lambda: softmax(2, 3000)) for warps in ("", 4, 8, 16, 32)),
     Run("sm_90", "looped", lambda: softmax(2, 3000)),
+    Run("sm_90", "looped", lambda: summed(100, 7, over=0)),
     Run("sm_90", "online", lambda: softmax(2, 3000)),
     Run("sm_90", "columns64", lambda: summed(130, 70, over=0)),
     Run("sm_90", "columns128", lambda: summed(130, 70, over=0)),
     Run("sm_90", "unrolled", lambda: summed(4, 300, over=0)),
     Run("sm_90", "product", lambda: product(70, 90, 100)),
+    Run("sm_90", "product", sum_of_products),
     # steps that are no part of a recipe
     Run("cpu", "columns", cases.sums_of_two, "group"),
     Run("cpu", "rows", lambda: summed(3, 5000, over=1), "short_sums"),
@@ -324,6 +451,9 @@ REFUSALS = (
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_halves(70, 7), "it stores 16 bits"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_doubles(70, 7), "it computes with 64 bits"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_remainders(70, 7), "it divides integers"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", softmax_of_two_axes, "two axes are reduced"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: shares_of_rows(70, 7), "it stores one value for a row"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: deviations(70, 7), "a reduction has three values"),
     Refusal("parts", "cpu", "rows_in_parts", lambda: rows_then_all(20, 200), "fewer than two parts"),
     Refusal(
         "parts",
@@ -333,10 +463,17 @@ REFUSALS = (
         "a scan runs in order",
     ),
     Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 17, 20), "the axis fills a vector"),
-    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 6, 20, is_counted=True), "equal for all neighbours"),
+    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 6, 20, "number"), "equal for all neighbours"),
+    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 6, 20, "mean"), "a reduction has three values"),
+    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(4, 6, 20, "check"), "it checks an index"),
+    Refusal("two_steps", "cpu", "two_steps", sums_of_last_two, "the axis beside it is reduced too"),
+    Refusal("two_steps", "cpu", "two_steps", lambda: group_norm(90, 12, 20), "it takes more than 1024 accumulators"),
     Refusal("two_steps", "cpu", "two_steps", lambda: softmax(70, 7), "the short axis is reduced alone"),
     Refusal("Hold", "sm_90", "persistent", lambda: cases.symbolic(("i1",)), "only the call knows the length"),
     Refusal("Hold", "sm_90", "persistent", lambda: softmax(2, 40000), "the row is too long"),
+    Refusal("Hold", "sm_90", "persistent", sums_of_unknown, "only the call knows one of the lengths"),
+    Refusal("Hold", "sm_90", "persistent", lambda: summed(130, 70, over=0), "there are too many rows to add up"),
+    Refusal("Hold", "gfx942", "persistent32", lambda: softmax(2, 30000), "a program may not have so many threads"),
     Refusal("Hold", "sm_90", "persistent8", lambda: softmax(2, 200), "less than two elements for each thread"),
     Refusal("Hold", "sm_90", "persistent4", lambda: softmax(2, 9000), "more than 64 elements for each thread"),
     Refusal("Hold", "sm_90", "persistent4", lambda: summed(2000, 70, over=0), "columns are reduced"),
@@ -344,6 +481,7 @@ REFUSALS = (
     Refusal("Walk", "sm_90", "looped", cases.broadcasts, "nothing is reduced"),
     Refusal("one_walk", "sm_90", "online", normed_rows, "no softmax"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(130, 70, over=0), "too many rows"),
+    Refusal("unroll", "sm_90", "unrolled", lambda: cases.symbolic(("i0",)), "only the call knows how many rows"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(70, 13, over=1), "memory is contiguous along the row"),
     Refusal("Spread", "sm_90", "square", lambda: mapped(2, 9000), "memory is contiguous along one axis only"),
     Refusal("Spread", "sm_90", "columns64", sums_and_transpose, "rows are reduced"),
@@ -351,10 +489,14 @@ REFUSALS = (
     # steps that are no part of a recipe, which leave the kernel or the nest as it is
     Refusal("group", "cpu", "columns", cases.BUILDERS["min_outer"], "a maximum loses no digits"),
     Refusal("group", "cpu", "columns", lambda: cases.reduced((200, 20), (0,), "argmin", I64), "it has two values"),
+    Refusal("group", "cpu", "columns", sums_beside_stores, "each row is stored"),
     Refusal("short_sums", "cpu", "rows", lambda: summed(3, 1000, over=1), "the sum is short"),
     Refusal("unmask", "cpu", "elements", cases.padded, "the condition varies along the loop"),
+    Refusal("unmask", "cpu", "elements", cases.padded_columns, "the condition is kept, and varies along the loop"),
     Refusal("cut", "cpu", "elements", cases.broadcasts, "no index changes its formula"),
+    Refusal("cut", "cpu", "elements", bent_by_data, "data decide the points"),
     Refusal("cut", "cpu", "rows", lambda: sums_of_bent(64), "the loop adds up"),
+    Refusal("unblock", "cpu", "blocks", lambda: mapped(2, 9000), "threads share the blocks"),
     Refusal("unblock", "cpu", "columns", lambda: summed(130, 70, over=0), "each block has accumulators"),
     Refusal("divide_once", "sm_90", "persistent", lambda: softmax(8, 300), "the quotients are stored with 32 bits"),
 )
@@ -373,6 +515,8 @@ FAULTS = (
     Fault("gathers_first", "refusal", "Masked | Atomic", "Atomic"),
     Fault("gathers_first", "refusal", "all(ops[p].is_effect", "all(not ops[p].axes"),
     Fault("scatter", "nest", '"serial") for', '"parallel") for', "cpu_steps:_scatter"),
+    Fault("scatter", "nest", "vector is None or", "", "cpu_steps:_scatter"),
+    Fault("scatter", "nest", "len(axes) != 1 or", "", "ordered_axes:_own_axis"),
     Fault("scatter_blocks", "nest", "if name in draft.ordered]", "if name not in draft.ordered]", "cpu_steps:_scatter"),
     Fault("scatter_blocks", "refusal", "any(level.block for", "any(level.axis for"),
     Fault("scalar", "nest", '"vector" else each', '"vector" else each._replace(kind="vector")'),
@@ -388,12 +532,19 @@ FAULTS = (
     Fault("rows_side_by_side", "refusal", "touch.dtype == F32 and", "", "side_by_side:_staged"),
     Fault("rows_side_by_side", "refusal", "touch.dtype not in (F32, BF16)", "not touch.dtype", "side_by_side:_staged"),
     Fault("rows_side_by_side", "refusal", 'kind in ("float", "bool")', "kind", "side_by_side:_is_simple"),
+    Fault("rows_side_by_side", "refusal", "draft.joined != (row,)", "row not in draft.joined"),
+    Fault("rows_side_by_side", "refusal", "and {row, beside} <= {*ops[op.args[0]].axes}", "", "side_by_side:_staged"),
+    Fault("rows_side_by_side", "refusal", "len(op.args) == 1 and", "", "side_by_side:_is_simple"),
     Fault("rows_side_by_side", "refusal", "default=0) +", "default=1) +", "side_by_side:_reductions_in_turn"),
     Fault("parts", "nest", "all(name not in over for over in rows)", "name", "cpu_steps:_split_axes"),
     Fault("parts", "refusal", "if count < 2:", "if count < 0:"),
     Fault("parts", "refusal", "or draft.touches.scanned", ""),
     Fault("two_steps", "nest", "if axis != vector", "if axis", "narrow:in_two_steps"),
     Fault("two_steps", "refusal", "< NARROW", "< 2 * NARROW", "narrow:narrow"),
+    Fault("two_steps", "refusal", "any(isinstance(op.attrs, Check) for op in ops) or", "", "narrow:narrow"),
+    Fault("two_steps", "refusal", "and name not in touches.reduced", "", "narrow:narrow"),
+    Fault("two_steps", "refusal", "<= MOST", "", "narrow:narrow"),
+    Fault("two_steps", "refusal", "len(op.args) == 1 and", "", "narrow:_is_wide"),
     Fault("two_steps", "refusal", "takes_each and", "", "narrow:_is_wide"),
     Fault("two_steps", "refusal", "len(op.attrs.axes) > 1", "op.attrs.axes", "narrow:_is_wide"),
     Fault("columns", "nest", "_inner(draft, _joined(draft))", "_inner(draft, ())", "cpu_steps:_columns"),
@@ -406,33 +557,49 @@ FAULTS = (
     Fault("Spread", "refusal", "or draft.joined)", ")"),
     Fault("Hold", "nest", "block=power_of_two(e))", "block=power_of_two(e) // 2)"),
     Fault("Hold", "refusal", "else target.max_persistent_row", "else 1 << 30"),
+    Fault("Hold", "refusal", "or len(known) < len(extents)", ""),
+    Fault("Hold", "refusal", "OUTER_PERSISTENT if draft.is_outer else", ""),
+    Fault("Hold", "refusal", "or threads > target.max_threads", ""),
     Fault("Hold", "refusal", "FEWEST_HELD * threads <=", "0 <="),
     Fault("Hold", "refusal", "min(LONGEST_HELD, MOST_HELD * threads)", "LONGEST_HELD"),
     Fault("Hold", "refusal", "elif draft.is_outer or", "elif"),
     Fault("Walk", "nest", "for name in order)", "for name in order[:-1])"),
+    Fault("Walk", "nest", "is_one and Hold()(draft) is not None", "is_one"),
     Fault("Walk", "refusal", "if is_one and", "if not is_one and"),
     Fault("Walk", "refusal", "if not draft.joined:", "if draft.staged:"),
     Fault("one_walk", "nest", "softmax_total(b, place[tops[position]])", "place[tops[position]]", "online:online"),
     Fault("one_walk", "refusal", "None if kernel is draft.kernel", "None if not kernel"),
     Fault("unroll", "nest", "Walk(1)", "Walk(3)"),
+    Fault("unroll", "refusal", "len(known) == len(extents) and", ""),
     Fault("unroll", "refusal", "<= LONGEST_UNROLLED", "> 0"),
     Fault("unroll", "refusal", "and draft.is_outer", ""),
     Fault("product", "nest", "not None and extent <= inner", "not None", "product_tiles:product_tiles"),
+    Fault("product", "nest", "len(joined) == 1 and", "", "product_tiles:product_tiles"),
     Fault("product", "refusal", "if draft.dots is None:", "if draft.staged:"),
     # steps that are no part of a recipe
     Fault("group", "nest", "(*(p for p in inside if p not in terms), tree)", "(tree,)", "group:_Grouper.grouped"),
     Fault("group", "refusal", "how.name not in GROUPED", "how.name in GROUPED", "group:_stays"),
     Fault("group", "refusal", "len(op.args) > 1 or", "", "group:_stays"),
+    Fault(
+        "group", "refusal", "or self.ops[p].is_effect for p in scalars", "for p in scalars", "group:_Grouper.is_simple"
+    ),
     Fault("short_sums", "nest", "made.append(level._replace(is_partial=True))", "pass"),
     Fault("short_sums", "refusal", "if count > most:", "if count:"),
     Fault("gather_first", "nest", "if a in first)", "if a not in first)"),
     Fault("unmask", "nest", "unmasked=tuple(masks)", "unmasked=tuple(asked)", "unmask:_unmasked"),
     Fault("unmask", "refusal", "loop if varies else", "", "unmask:_unmasked"),
+    Fault("unmask", "refusal", "or loop.axis in body.ops[p].axes", "", "unmask:_unmasked"),
     Fault("cut", "nest", "[*before, at, *", "[at, *before, *", "cut:_between"),
     Fault("cut", "refusal", "loop.lanes or", "", "cut:_cut"),
+    Fault("stage", "nest", ", *_copies(staged, stores)", "", "stage:_staged"),
+    Fault("stage", "nest", "extent is None or", "", "stage:_staged"),
+    Fault("stage", "nest", "op.is_effect or", "", "stage:_whole"),
+    Fault("stage", "nest", "or (isinstance(op.attrs, Load) and axis in op.axes)", "", "stage:_whole"),
     Fault("stage", "nest", "*staged.loads, ", ""),
     Fault("stage", "nest", "_copies(staged, loads), *body", "body", "stage:_staged"),
+    Fault("cut", "refusal", "or any(s.kind not in CALL_SYMBOL_KINDS for s in free_symbols(split[1]))", "", "cut:_line"),
     Fault("unblock", "nest", "carries=loop.carries", "carries=()", "unblock:_plain"),
+    Fault("unblock", "refusal", 'loop.kind == "serial" and', "", "unblock:_plain"),
     Fault("unblock", "refusal", "or inner.carries", "", "unblock:_plain"),
     Fault("divide_once", "nest", "constant(1.0, F32)", "constant(2.0, F32)"),
     Fault("divide_once", "refusal", "dtype.itemsize == 2", "dtype.itemsize", "reciprocal:_is_short_store"),

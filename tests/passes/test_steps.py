@@ -24,12 +24,12 @@ from minductor.passes.schedule.ordered_axes import ordered_axes
 from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.reference.nest_reference import run_nests
 from minductor.runtime.reference.reference import run_program
-from minductor.target import Env
+from minductor.target import Env, by_name
 from pytest_plugin.adapters import Mutant
 from pytest_plugin.faults.mutants import mutated
 from tests.codegen.cases import SIZES
 from tests.passes.step_cases import FAULTS, REFUSALS, RUNS, Fault, Refusal, Run
-from tests.runtime.nests import TARGETS, arguments, assert_same, kernels
+from tests.runtime.nests import arguments, assert_same, kernels
 
 CPU = (cpu_recipes.POINTWISE, cpu_recipes.ROWS, cpu_recipes.COLUMNS, cpu_recipes.SCAN, cpu_recipes.SCATTER)
 RECIPES = {
@@ -78,7 +78,7 @@ def assert_refused(row: Refusal) -> None:
             scheduled(row.build().program(), row.target, row.recipe)
         assert changed and not any(changed)
         return
-    steps = RECIPES[row.target, row.recipe].steps
+    steps = RECIPES["cpu" if row.target == "cpu" else "sm_90", row.recipe].steps
     number = [name_of(step) for step in steps].index(row.step)
     before = Recipe(row.recipe, steps[:number]).apply(begun(row.build().program(), row.target))
     assert before is not None, "a step before it refuses the kernel"
@@ -90,7 +90,7 @@ def begun(program: Program, target: str) -> Draft:
     (kernel,) = kernels(program)
     kernel, table = merge_axes(kernel), program.real_table()
     boxes = tuple(block_limits(kernel.body, kernel.axes))
-    start = blank(kernel, table, TARGETS[target], program.hints)
+    start = blank(kernel, table, by_name(target), program.hints)
     return start._replace(ordered=ordered_axes(kernel, table), dots=find_dots(kernel), boxes=boxes)
 
 
@@ -113,7 +113,7 @@ def changes(name: str) -> Iterator[list[bool]]:
 
 def scheduled(program: Program, target: str, recipe: str) -> Program:
     """The program with the loops of a recipe, which must be legal."""
-    made = schedule(program, Env(Options(variant=recipe), TARGETS[target]))
+    made = schedule(program, Env(Options(variant=recipe), by_name(target)))
     (kernel,) = kernels(made)
     assert kernel.schedule is not None and kernel.schedule.recipe == recipe, "the recipe is not legal"
     return made
@@ -126,7 +126,7 @@ def assert_right(run: Run) -> None:
     with changes(run.step) if run.step else nullcontext([True]) as changed:
         made = scheduled(program, run.target, run.recipe)
     assert any(changed), "the step changes nothing"
-    given, target = arguments(program, SIZES, built.tensors), TARGETS[run.target]
+    given, target = arguments(program, SIZES, built.tensors), by_name(run.target)
     (before,), (after,) = kernels(program), kernels(made)
     is_same = merge_axes(before).body == after.body
     assert_same(made, given, target, program if is_same else None)
