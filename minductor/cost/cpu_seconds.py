@@ -32,8 +32,22 @@ from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, clamped, estimate
 from minductor.cost.seconds import Cost, op_work
-from minductor.ir.program.loops import Loop, Step, positions
-from minductor.ir.program.nodes import Atomic, Buffer, Check, Kernel, Load, Masked, Op, Reduce, Scan, Store
+from minductor.ir.program.loops import Loop, Step, loops, positions
+from minductor.ir.program.nodes import (
+    Atomic,
+    Body,
+    Buffer,
+    Check,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Op,
+    Reduce,
+    Scan,
+    Store,
+    all_ops,
+)
 from minductor.target import CpuMachine
 
 THREADS = (1, 16)  # with which a kernel is priced
@@ -81,22 +95,21 @@ def _sizes(unknown: Sequence[Symbol]) -> Iterator[Hints]:
         yield tuple((many | {symbol: clamped(symbol, FEW)}).items())
 
 
-class _Lines(NamedTuple):
-    """Cache lines: how many different ones, and at how many places.
+class _Touched(NamedTuple):
+    """What some points touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
 
-    `again`: how many more are drawn by data, which are missed again if all that may be drawn do not fit. `apart`: the
-    bytes of which all constant distances are multiples; so many `runs` of lines are these apart.
+    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin. The last three: the
+    lines that each level of cache misses again, since data draw more of them than fit.
     """
 
-    moved: float
-    places: float
-    again: float
-    apart: int
-    runs: float
-
-    def taken(self, cache: int) -> float:
-        """The bytes of a cache that the lines take up: runs that are a power of two apart share few of its sets."""
-        return max(self.moved * LINE, self.runs * gcd(self.apart, cache // WAYS) if self.apart else 0)
+    size: float = 0.0
+    first: float = 0.0
+    second: float = 0.0
+    moved: float = 0.0
+    places: float = 0.0
+    first_again: float = 0.0
+    second_again: float = 0.0
+    third_again: float = 0.0
 
 
 class _Access(NamedTuple):
@@ -115,8 +128,11 @@ class _Access(NamedTuple):
     reach: int = 0
     is_store: bool = False
 
-    def lines(self, spans: Mapping[str, int]) -> _Lines:
-        """What these points touch."""
+    def touched(self, spans: Mapping[str, int], machine: CpuMachine) -> _Touched:
+        """What these points touch.
+
+        Runs of lines that are a power of two apart share few of the sets of a cache, and so take up more of it.
+        """
         run, places, drawn, apart = self.itemsize, 1, 1, 0
         for distance, axis in self.moves:
             count = spans[axis]
@@ -127,12 +143,16 @@ class _Access(NamedTuple):
             elif count > 1:
                 places *= count
                 apart = gcd(apart, distance)
-        lines = max(1.0, run / LINE)
+        lines, most = max(1.0, run / LINE), max(1.0, self.whole / LINE)
         near = min(drawn, max(1.0, self.reach / LINE / lines)) if drawn > 1 else 1
-        most = max(1.0, self.whole / LINE)
         moved = min(places * near * lines, most)
         again = places * drawn * lines - moved if drawn > 1 else 0.0
-        return _Lines(moved, min(places * near, most), again, apart, min(places, most))
+        levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
+        first, second = (
+            max(moved * LINE, min(places, most) * gcd(apart, cache // WAYS) if apart else 0) for cache in levels[:2]
+        )
+        missed = (again * (self.reach > cache) for cache in levels)
+        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), min(places * near, most), *missed)
 
 
 class _Fact(NamedTuple):
@@ -147,21 +167,6 @@ class _Fact(NamedTuple):
     is_special: bool
     axes: tuple[str, ...]
     size: int
-
-
-class _Touched(NamedTuple):
-    """What some steps touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
-
-    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin; `again`: the lines
-    that each of the three levels misses again.
-    """
-
-    size: float
-    first: float
-    second: float
-    moved: float
-    places: float
-    again: tuple[float, float, float]
 
 
 class _Work(NamedTuple):
@@ -252,22 +257,8 @@ class _Pricer:
         key = inside, tuple(spans.values())
         if key not in self.known:
             found = {each.key: each for p in inside for each in self.accesses(p)}
-            machine = self.machine
-            size = first = second = moved = places = 0.0
-            again = [0.0, 0.0, 0.0]
-            for access in found.values():
-                lines = access.lines(spans)
-                size += lines.moved * LINE
-                first += lines.taken(machine.first_bytes)
-                second += lines.taken(machine.second_bytes)
-                moved += lines.moved * (1 + access.is_store)
-                places += lines.places
-                if lines.again:
-                    levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
-                    again = [
-                        old + lines.again * (access.reach > level) for old, level in zip(again, levels, strict=True)
-                    ]
-            self.known[key] = _Touched(size, first, second, moved, places, (again[0], again[1], again[2]))
+            each = (access.touched(spans, self.machine) for access in found.values())
+            self.known[key] = _Touched(*map(sum, zip(_Touched(), *each, strict=True)))
         return self.known[key]
 
     def accesses(self, position: int) -> Iterator[_Access]:
@@ -323,23 +314,22 @@ class _Pricer:
             work = work._replace(arithmetic=work.arithmetic + self.machine.scalar).times(count)
             if self.is_copy(loop):
                 work = work._replace(arithmetic=work.arithmetic * WORD / self.machine.vector_bytes)
-        return self.missed(
-            loop, around.spans, spans, work._replace(arithmetic=work.arithmetic + self.joins(loop, around))
-        )
+        work = work._replace(arithmetic=work.arithmetic + self.joins(loop, around))
+        return self.missed(loop, around.spans, spans, work)
 
     def missed(self, loop: Loop, around: dict[str, int], spans: dict[str, int], work: _Work) -> _Work:
         """The work of a loop with the lines that each cache misses: once if what one iteration touches fits."""
         machine, inside = self.machine, self.inside[id(loop)]
         once, whole = self.touched(inside, spans), self.touched(inside, around)
-        _, second, third, memory, _ = work
-        again = whole.again
         if once.first <= machine.first_bytes:
-            second = (whole.moved + again[0]) * machine.second_line
+            work = work._replace(second=(whole.moved + whole.first_again) * machine.second_line)
         if once.second <= machine.second_bytes:
-            third = (whole.moved + again[1]) * machine.third_line + (whole.places + again[1]) * machine.third_jump
+            lines, jumps = whole.moved + whole.second_again, whole.places + whole.second_again
+            work = work._replace(third=lines * machine.third_line + jumps * machine.third_jump)
         if once.size <= machine.third_bytes:
-            memory = (whole.moved + again[2]) * machine.memory_line + (whole.places + again[2]) * machine.memory_jump
-        return _Work(work.arithmetic, second, third, memory, work.regions)
+            lines, jumps = whole.moved + whole.third_again, whole.places + whole.third_again
+            work = work._replace(memory=lines * machine.memory_line + jumps * machine.memory_jump)
+        return work
 
     # --- operations
 
@@ -364,10 +354,9 @@ class _Pricer:
     def vector(self, position: int, loop: Loop, length: int, here: Sequence[int]) -> float:
         """The operations of an op of a vector loop, for one run of the loop."""
         fact, machine = self.facts[position], self.machine
-        units = fact.units + fact.divisions * machine.integer_division
-        if loop.axis not in fact.axes:
-            return units
         single = fact.divisions * machine.integer_division
+        if loop.axis not in fact.axes:
+            return fact.units + single
         for access in fact.accesses:
             distance = next((each for each, axis in access.moves if axis == loop.axis), access.itemsize)
             if not distance or (loop.axis in access.bent and not loop.cuts):
@@ -419,23 +408,17 @@ class _Pricer:
 
     def is_copy(self, loop: Loop) -> bool:
         """Whether two nested loops only copy blocks between memory and rows, transposed."""
-        inner = loop.body[0] if len(loop.body) == 1 else None
-        if not isinstance(inner, Loop) or (loop.kind, inner.kind) != ("serial", "serial"):
+        inner = loop.body[0]
+        if len(loop.body) > 1 or not isinstance(inner, Loop) or (loop.kind, inner.kind) != ("serial", "serial"):
             return False
-        return all(not isinstance(p, Loop) and self.is_copied(p) for p in inner.body)
-
-    def is_copied(self, position: int) -> bool:
-        """Whether an op loads a row, or stores one."""
-        op = self.ops[position]
-        row = op.args[0] if isinstance(op.attrs, Store) else position
-        return isinstance(op.attrs, Load | Store) and row in self.rows
+        ops = {p: self.ops[p] for p in positions(inner.body)}
+        rows = (op.args[0] if isinstance(op.attrs, Store) else p for p, op in ops.items())
+        return all(isinstance(op.attrs, Load | Store) for op in ops.values()) and self.rows.keys() >= {*rows}
 
 
 def _lanes(loop: Loop, position: int) -> int:
     """The lanes of a reduction that the loop, or a loop in it, computes."""
-    if loop.lanes and position in positions(loop.body):
-        return loop.lanes
-    return max((_lanes(step, position) for step in loop.body if isinstance(step, Loop)), default=0)
+    return max((each.lanes for each in loops((loop,)) if position in positions(each.body)), default=0)
 
 
 def _block(loop: Loop, spans: Mapping[str, int]) -> int:
@@ -454,32 +437,32 @@ class _Reader:
     def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], hints: Hints) -> None:
         self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
         self.table, self.hints = table, hints
-        checks = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, Check)]
+        checks = (op.attrs for op in kernel.body.ops if isinstance(op.attrs, Check))
         self.sizes = {check.symbol: estimate(check.size, hints) for check in checks}
         self.facts = [self.fact(op) for op in kernel.body.ops]
 
     def fact(self, op: Op) -> _Fact:
-        """The fact of one op."""
+        """The fact of one op. A masked op has the accesses and operations of its body too."""
+        inside = tuple(all_ops(Body((op,))))
+        units = [self.units(each) for each in inside]
+        accesses = (self.access(each) for each in inside if isinstance(each.attrs, Load | Store | Atomic))
+        divisions = sum(_is_integer_division(each) for each in inside)
         size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
-        is_division = op.name in INTEGER_DIVISIONS and op.dtype is not None and op.dtype.kind != "float"
-        axes = op.loop_axes
+        return _Fact(tuple(accesses), sum(units), divisions, max(units) >= SPECIAL, op.loop_axes, size)
+
+    def units(self, op: Op) -> int:
+        """The operations of one op."""
         match op.attrs:
-            case Masked(body, _):
-                inner = [self.fact(each) for each in body.ops]
-                accesses = tuple(access for fact in inner for access in fact.accesses)
-                units, divisions = 1 + sum(fact.units for fact in inner), sum(fact.divisions for fact in inner)
-                return _Fact(accesses, units, divisions, any(fact.is_special for fact in inner), axes, size)
-            case Load() | Store() | Atomic():
-                access = self.access(op)
-                is_rounded = access.is_store and self.table[op.attrs.ref.storage].dtype in (F16, BF16)
-                return _Fact((access,), ROUND if is_rounded else 1, 0, False, axes, size)
+            case Store(ref, _) | Atomic(ref, _, _) if self.table[ref.storage].dtype in (F16, BF16):
+                return ROUND
             case Check():
-                units = CHECK
+                return CHECK
             case Reduce(_, how) if how.name in ("max", "min") and op.dtype is not None and op.dtype.kind == "float":
-                units = NAN_MAXIMUM
+                return NAN_MAXIMUM
+            case Constant() | Index():
+                return 0
             case _:
-                units = 0 if op.name in ("constant", "index") else op_work(op)
-        return _Fact((), units, int(is_division), units >= SPECIAL, axes, size)
+                return op_work(op)
 
     def access(self, op: Op) -> _Access:
         """The access of a load, store or atomic."""
@@ -504,9 +487,13 @@ class _Reader:
     def reach(self, index: Expr, itemsize: int, whole: int) -> int:
         """The bytes of the part of a storage in which data decide on one element."""
         drawn = [symbol for symbol in free_symbols(index) if symbol in self.sizes]
-        split = linear(index, drawn) if drawn else None
+        split = linear(index, drawn)
         steps = [] if split is None else [as_int(split[0][symbol]) for symbol in drawn]
         if not steps or None in steps:
             return whole
         last = sum(abs(step or 0) * (self.sizes[symbol] - 1) for step, symbol in zip(steps, drawn, strict=True))
         return min(whole, itemsize * (1 + last))
+
+
+def _is_integer_division(op: Op) -> bool:
+    return op.name in INTEGER_DIVISIONS and op.dtype is not None and op.dtype.kind != "float"
