@@ -139,7 +139,11 @@ def edited(steps: Iterable[Step], edit: Callable[[Loop], Sequence[Step]]) -> tup
     """The steps with what `edit` makes of each loop in the place of the loop, inner loops first."""
     made: list[Step] = []
     for step in steps:
-        made += edit(replace(step, body=edited(step.body, edit))) if isinstance(step, Loop) else (step,)
+        if isinstance(step, Loop):
+            body = edited(step.body, edit)
+            made += edit(step if body == step.body else replace(step, body=body))
+        else:
+            made.append(step)
     return tuple(made)
 
 

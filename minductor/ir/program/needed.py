@@ -17,7 +17,8 @@ def needed(wanted: Iterable[int], operands: Callable[[int], Iterable[int]]) -> l
     found = set(wanted)
     pending = list(found)
     while pending:
-        new = set(operands(pending.pop())) - found
-        found |= new
-        pending += new
+        for operand in operands(pending.pop()):
+            if operand not in found:
+                found.add(operand)
+                pending.append(operand)
     return sorted(found)

@@ -325,8 +325,12 @@ class _Placer:
     def recompute_cost(self, position: int, inner: set[int]) -> tuple[int, int]:
         """The operations, and the loads among them, that computing a value again takes in a loop over `inner`."""
         cost = loads = 0
-        computed = inner - self.rows
-        for p in needed(computed & {position}, lambda user: computed.intersection(self.ops[user].args)):
+
+        def operands(user: int) -> list[int]:
+            return [a for a in self.ops[user].args if a in inner and a not in self.rows]
+
+        start = (position,) if position in inner and position not in self.rows else ()
+        for p in needed(start, operands):
             match self.ops[p].attrs:
                 case Load():
                     loads += 1

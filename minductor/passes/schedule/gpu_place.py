@@ -8,13 +8,13 @@ reduction. What is needed after such a loop is computed again in the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from minductor.analysis.passes_over import is_reduced, moved_to_use, overwriting_stores, pass_numbers
 from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.needed import needed
-from minductor.ir.program.nodes import Kernel, Load, Op, Reduce, Scan, body_writes
+from minductor.ir.program.nodes import Kernel, Load, Reduce, Scan, body_writes
 from minductor.passes.schedule.draft import Draft
 from minductor.passes.schedule.launch_choices import launch_choices
 
@@ -50,60 +50,46 @@ class _Phases:
         self.factors = {p.reduce: (p.left, p.right) for p in products}
         self.unwritten = {self.ops[reduce].args[0] for reduce in self.factors}
         self.walked = [level for level in draft.levels if level.kind == "serial"]
-        self.joined = {level.axis for level in self.walked}
+        joined = {level.axis for level in self.walked}
+        # the ops inside a loop: they vary over a looped axis, or reduce along one
+        self.inside = {p for p, op in enumerate(self.ops) if not joined.isdisjoint(op.loop_axes)}
         self.written = {write.ref.storage for write in body_writes(kernel.body)}
         self.level = self.levels()
 
-    def is_inside(self, op: Op) -> bool:
-        """Whether an op is inside a loop: it varies over a looped axis, or reduces along one."""
-        return not self.joined.isdisjoint(op.loop_axes)
-
     def levels(self) -> dict[int, int]:
         """By op its level: k for ops in or directly before loop k, counted from 0; k + 1 for ops after loop k."""
-
-        def ends(position: int) -> bool:
-            return isinstance(self.ops[position].attrs, Reduce) and self.is_inside(self.ops[position])
-
         every = range(len(self.ops))
-        found = pass_numbers(self.ops, every, ends)
-        last = max((level for p, level in found.items() if self.is_inside(self.ops[p])), default=0)
-        found |= {p: last for p in overwriting_stores(self.ops, every) if self.is_inside(self.ops[p])}
+        found = pass_numbers(self.ops, every, lambda p: p in self.inside and isinstance(self.ops[p].attrs, Reduce))
+        last = max((found[p] for p in self.inside), default=0)
+        found |= {p: last for p in overwriting_stores(self.ops, every) if p in self.inside}
         # values of an epilogue would take registers from matrix products, so they are computed as late as possible
         return moved_to_use(self.ops, found, self.may_move) if self.factors else found
 
     def may_move(self, position: int) -> bool:
         """Whether an op gives the same value in a later loop."""
         op = self.ops[position]
-        is_fixed = op.is_effect or self.is_inside(op) or isinstance(op.attrs, Reduce)
+        is_fixed = op.is_effect or position in self.inside or isinstance(op.attrs, Reduce)
         return not is_fixed and not (isinstance(op.attrs, Load) and op.attrs.ref.storage in self.written)
 
     def steps(self) -> tuple[Step, ...]:
         """The steps of the kernel: ops outside of loops, and for each level a loop if it has something to compute."""
-        if not self.joined:
-            return tuple(p for p in range(len(self.ops)) if p not in self.unwritten)
         steps: list[Step] = []
         for level in range(max(self.level.values()) + 1):
-            steps += [p for p, op in enumerate(self.ops) if self.level[p] == level and not self.is_inside(op)]
-            wanted = [p for p, op in enumerate(self.ops) if self.level[p] == level and self.is_goal(op)]
-            if wanted:
-                steps.append(self.loop(wanted))
+            here = [p for p in self.level if self.level[p] == level and p not in self.unwritten]
+            steps += [p for p in here if p not in self.inside]
+            goals = (p for p in here if self.ops[p].is_effect or isinstance(self.ops[p].attrs, Reduce))
+            steps += self.loop([p for p in goals if p in self.inside])
         return tuple(steps)
 
-    def is_goal(self, op: Op) -> bool:
-        """Whether an op is a reason for a loop: an effect or a reduction inside it."""
-        return self.is_inside(op) and (op.is_effect or isinstance(op.attrs, Reduce))
-
-    def loop(self, wanted: Iterable[int]) -> Loop:
-        """The loop over the looped axes that computes `wanted`, and again what they need of earlier loops."""
+    def loop(self, wanted: Sequence[int]) -> tuple[Step, ...]:
+        """The loop over the looped axes that computes `wanted`, if anything, and what they need of earlier loops."""
 
         def operands(position: int) -> list[int]:
             args = self.factors.get(position, self.ops[position].args)
-            return [a for a in args if self.is_inside(self.ops[a]) and not is_reduced(self.ops[a], self.ops)]
+            return [a for a in args if a in self.inside and not is_reduced(self.ops[a], self.ops)]
 
         steps: tuple[Step, ...] = tuple(inside := needed(wanted, operands))
         carries = tuple(p for p in inside if isinstance(self.ops[p].attrs, Reduce | Scan))
-        for level in reversed(self.walked):
+        for level in reversed(self.walked if wanted else ()):
             steps = (Loop(level.axis, "serial", steps, block=level.block, carries=carries),)
-        (made,) = steps
-        assert isinstance(made, Loop)
-        return made
+        return steps
