@@ -12,11 +12,14 @@ and changes along the axis, as in a gather.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from minductor.core.expressions.algebra import const_and_terms
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
 from minductor.ir.program.nodes import Atomic, Load, Op, Store
 
 
+@lru_cache(4096)  # each draft of a kernel and each price asks for the same few indices again
 def step_along(index: Expr, axis: Symbol) -> Expr:
     """The distance, in elements, from an index to the index at the next point of an axis."""
     if axis not in free_symbols(index):

@@ -21,6 +21,7 @@ cache as a whole misses nothing: the kernel before it has left them there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from math import gcd, log2, prod
 from operator import add
 from typing import NamedTuple
@@ -146,12 +147,12 @@ class _Access(NamedTuple):
         lines, most = max(1.0, run / LINE), max(1.0, self.whole / LINE)
         near = min(drawn, max(1.0, self.reach / LINE / lines)) if drawn > 1 else 1
         moved = min(places * near * lines, most)
+        runs = min(places, most)
+        first = max(moved * LINE, runs * gcd(apart, machine.first_bytes // WAYS) if apart else 0)
+        second = max(moved * LINE, runs * gcd(apart, machine.second_bytes // WAYS) if apart else 0)
         again = places * drawn * lines - moved if drawn > 1 else 0.0
         levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
-        first, second = (
-            max(moved * LINE, min(places, most) * gcd(apart, cache // WAYS) if apart else 0) for cache in levels[:2]
-        )
-        missed = (again * (self.reach > cache) for cache in levels)
+        missed = [again * (self.reach > cache) for cache in levels] if again else ()
         return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), min(places * near, most), *missed)
 
 
@@ -205,13 +206,17 @@ class _Pricer:
         self.kept = frozenset(kernel.schedule.kept_rows)
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
-        in_turn = longest_chain(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
-        self.overlap = 1.0 if in_turn > 1 else OVERLAP
         self.inside: dict[int, frozenset[int]] = {}  # by the id of a loop the positions of its ops
         self.rows: dict[int, _Access] = {}
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
         self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
         self.prepare(self.steps, self.spans)
+
+    @cached_property
+    def overlap(self) -> float:
+        """The share of the time of a join that the next row waits for."""
+        in_turn = longest_chain(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
+        return 1.0 if in_turn > 1 else OVERLAP
 
     def cost(self, threads: int) -> Cost:
         """The cost with so many threads."""
@@ -391,7 +396,7 @@ class _Pricer:
         total = 0.0
         for p in loop.carries:
             if isinstance(self.ops[p].attrs, Reduce):
-                lanes = _lanes(loop, p)
+                lanes = max(each.lanes for each in loops((loop,)) if p in self.inside[id(each)])
                 if p in around.carried:
                     total += self.additions(p, lanes, around.spans)
                 elif lanes and loop.kind == "serial" and loop.lanes:  # lanes for each element of a vector
@@ -414,11 +419,6 @@ class _Pricer:
         ops = {p: self.ops[p] for p in positions(inner.body)}
         rows = (op.args[0] if isinstance(op.attrs, Store) else p for p, op in ops.items())
         return all(isinstance(op.attrs, Load | Store) for op in ops.values()) and self.rows.keys() >= {*rows}
-
-
-def _lanes(loop: Loop, position: int) -> int:
-    """The lanes of a reduction that the loop, or a loop in it, computes."""
-    return max((each.lanes for each in loops((loop,)) if position in positions(each.body)), default=0)
 
 
 def _block(loop: Loop, spans: Mapping[str, int]) -> int:
