@@ -34,4 +34,4 @@ def _unmasked(loop: Loop, body: Body) -> tuple[Loop]:
     asked = [body.ops[p].args[0] for p in masks]
     # a condition that is kept in a row is not computed here, but may vary along the loop
     varies = any(p in inside or loop.axis in body.ops[p].axes for p in asked)
-    return (replace(loop, unmasked=tuple(masks)) if masks and not varies else loop,)
+    return (loop if varies else replace(loop, unmasked=tuple(masks)),)
