@@ -196,6 +196,48 @@ def softmax_of_scaled(rows: int | Expr) -> Sketch:
     return s
 
 
+def scattered_columns() -> Sketch:
+    """Columns that are added to columns of another matrix: memory is contiguous along the axis that runs in order."""
+    s = Sketch((12, 20))
+    i, j = s.i
+    at = s.b.check(s.read("ids", integers(5, 12), I64, i), integer(5), wrap=False)
+    s.tensors["io"] = torch.zeros(20, 5)
+    size, stride = (integer(20), integer(5)), (integer(5), integer(1))
+    s.buffers.append(Buffer("io", F32, size, stride, "input"))
+    s.b.atomic(Ref("io", 1), 5 * j + at, s.read("a", randn(20, 12), F32, 12 * j + i), "add")
+    s.outputs.append(View(Ref("io", 1), F32, size, stride, integer(0)))
+    return s
+
+
+def resized() -> Sketch:
+    """Elements of rows at places that are the same in every row; each matrix of rows has a scale."""
+    s = Sketch((2, 70, 140))
+    n, i, j = s.i
+    place = s.b.check(s.read("ids", integers(50, 140), I64, j), integer(50), wrap=False)
+    x = s.b.op("mul", s.read("a", randn(2, 70, 50), F32, 3500 * n + 50 * i + place), s.read("s", randn(2), F32, n))
+    s.write(s.b.op("mul", x, s.b.op("abs", s.read("w", randn(140), F32, j))), F32)
+    return s
+
+
+def softmax_of_batches() -> Sketch:
+    """A softmax of rows; the rows of all matrices have the same scales."""
+    s = Sketch((3, 32, 7))
+    n, i, j = s.i
+    x = s.b.op("mul", s.read("a", randn(3, 32, 7), F32, 224 * n + 7 * i + j), s.read("s", randn(32), F32, i))
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i2"], combine("max", F32))))
+    s.write(s.b.op("div", e, s.b.reduce([e], ["i2"], combine("sum", F32))), F32)
+    return s
+
+
+def sums_of_scans() -> Sketch:
+    """The sums of the running sums of several rows."""
+    s = Sketch((3, 5, 40))
+    n, i, j = s.i
+    made = s.b.scan([s.read("a", randn(3, 5, 40), F32, 200 * n + 40 * i + j)], "i2", combine("sum", F32))
+    s.write(s.b.reduce([made], ["i1"], combine("sum", F32)), F32, axes=(0, 2))
+    return s
+
+
 def softmax_of_two_axes() -> Sketch:
     """The sums of exp(x - maximum) over two axes, of which an operand has only the outer one."""
     s = Sketch((70, 5, 7))
@@ -312,11 +354,21 @@ def sum_of_products() -> Sketch:
     return s
 
 
+def batched_product() -> Sketch:
+    """Products of matrices by matrices."""
+    s = Sketch((2, 20, 30, 40))
+    n, i, j, k = s.i
+    x = s.read("x", randn(2, 20, 40), F32, 800 * n + 40 * i + k)
+    w = s.read("w", randn(2, 40, 30), F32, 1200 * n + 30 * k + j)
+    s.write(s.b.reduce([s.b.op("mul", x, w)], ["i3"], combine("sum", F32)), F32, axes=(0, 1, 2))
+    return s
+
+
 def of_four_axes() -> Sketch:
     """A tensor of which no two axes can be merged."""
-    s = Sketch((3, 5, 6, 7))
+    s = Sketch((2, 70, 3, 80))
     a, b, c, d = s.i
-    x = s.read("x", randn(6, 3, 7, 5), F32, 105 * c + 35 * a + 5 * d + b)
+    x = s.read("x", randn(3, 2, 80, 70), F32, 11200 * c + 5600 * a + 70 * d + b)
     s.write(s.b.op("exp", x), F32)
     return s
 
@@ -382,27 +434,29 @@ RUNS = (
     Run("cpu", "elements", cases.broadcasts),
     Run("cpu", "scalar_elements", lambda: cases.gathered_and_computed(40)),
     Run("cpu", "gathers_first", lambda: cases.gathered_and_computed(700)),
-    Run("cpu", "blocks", lambda: mapped(2, 9000)),
+    Run("cpu", "blocks", lambda: shared_column(2, 9000)),
     Run("cpu", "scalar_blocks", lambda: cases.gathered_and_computed(9000)),
     Run("cpu", "gathers_first_blocks", lambda: cases.gathered_and_computed(9000)),
     Run("cpu", "transposed", cases.permuted),
     Run("cpu", "scalar_transposed", gathered_and_transposed),
-    Run("cpu", "shared_indices", lambda: cases.gathered_along_rows(70, 140)),
+    Run("cpu", "shared_indices", resized),
     Run("cpu", "scalar_shared_indices", lambda: cases.gathered_along_rows(70, 140)),
     Run("cpu", "scatter", lambda: scattered(300, 30, is_gathered=False)),
     Run("cpu", "scatter", scattered_numbers),
     Run("cpu", "scatter", overlapping),
+    Run("cpu", "scatter", scattered_columns),
     Run("cpu", "scalar_scatter", lambda: scattered(7, 8, is_gathered=True)),
     Run("cpu", "scatter_blocks", lambda: scattered(7, 270, is_gathered=False)),
     Run("cpu", "scalar_scatter_blocks", lambda: scattered(7, 270, is_gathered=True)),
     Run("cpu", "scan", lambda: cases.scan_between_maps(2, 600, reverse=False)),
+    Run("cpu", "scan", sums_of_scans),
     Run("cpu", "rows", cases.group_norm),
     Run("cpu", "rows_and_columns", cases.both_ways_of_four_axes),
-    Run("cpu", "side_by_side", lambda: softmax(70, 7)),
+    Run("cpu", "side_by_side", softmax_of_batches),
     Run("cpu", "side_by_side", lambda: softmax_of_scaled(70), "stage"),
     Run("cpu", "side_by_side", lambda: softmax_of_scaled(S1), "stage"),
     Run("cpu", "rows_in_parts", lambda: rows_then_all(20, 2000)),
-    Run("cpu", "two_steps", lambda: group_norm(4, 6, 20)),
+    Run("cpu", "two_steps", lambda: cases.group_norm_last(20)),
     Run("cpu", "two_steps_in_parts", lambda: group_norm(4, 15, 560)),
     Run("cpu", "columns", lambda: summed(130, 70, over=0)),
     Run("cpu", "columns_in_parts", lambda: summed(3, 900, 40, over=1)),
@@ -412,11 +466,13 @@ RUNS = (
     *(Run("sm_90", f"persistent{warps}", lambda: softmax(2, 3000)) for warps in ("", 4, 8, 16, 32)),
     Run("sm_90", "looped", lambda: softmax(2, 3000)),
     Run("sm_90", "looped", lambda: summed(100, 7, over=0)),
+    Run("sm_90", "looped", cases.symbolic_ends),
     Run("sm_90", "online", lambda: softmax(2, 3000)),
     Run("sm_90", "columns64", lambda: summed(130, 70, over=0)),
     Run("sm_90", "columns128", lambda: summed(130, 70, over=0)),
     Run("sm_90", "unrolled", lambda: summed(4, 300, over=0)),
     Run("sm_90", "product", lambda: product(70, 90, 100)),
+    Run("sm_90", "product", batched_product),
     Run("sm_90", "product", sum_of_products),
     # steps that are no part of a recipe
     Run("cpu", "columns", cases.sums_of_two, "group"),
@@ -426,7 +482,7 @@ RUNS = (
     Run("cpu", "elements", lambda: cases.bent(20, 64), "cut"),
     Run("cpu", "transposed", cases.permuted, "stage"),
     Run("cpu", "rows", lambda: softmax(2, 3000), "unblock"),
-    Run("sm_90", "persistent", lambda: softmax_of_halves(8, 300), "divide_once"),
+    Run("sm_90", "persistent", lambda: softmax_of_halves(8, 100), "divide_once"),
 )
 
 REFUSALS = (
@@ -504,22 +560,27 @@ REFUSALS = (
 FAULTS = (
     Fault("elements", "nest", "_parallel(draft, draft.vector)", "_parallel(draft, *draft.kept)"),
     Fault("blocks", "nest", "_parallel(draft, draft.vector)", "_parallel(draft)"),
+    Fault("blocks", "nest", "*_parallel(draft, draft.vector), ", ""),
     Fault("blocks", "refusal", "2 * POINTWISE_BLOCK", "POINTWISE_BLOCK // 8"),
     Fault("transpose", "nest", '        draft.level(crossing, "serial"),\n', ""),
     Fault("transpose", "refusal", "(0, 1, None)", "(1, None)", "cpu_steps:_jumping"),
     Fault("share_indices", "nest", "_parallel(draft, shared, vector)", "_parallel(draft, vector)"),
+    Fault("share_indices", "nest", "*_parallel(draft, shared, vector)", "*()"),
     Fault("share_indices", "refusal", "or not _gathers(draft)", ""),
     Fault("share_indices", "refusal", "and name not in op.axes", "", "cpu_steps:_shared"),
     Fault("gathers_first", "nest", "if a in inside)", "if a not in inside)", "gathers:places_of"),
+    Fault("gathers_first", "nest", "gathers=gathers", "gathers=frozenset()"),
     Fault("gathers_first", "refusal", "not gathers or", ""),
     Fault("gathers_first", "refusal", "Masked | Atomic", "Atomic"),
     Fault("gathers_first", "refusal", "all(ops[p].is_effect", "all(not ops[p].axes"),
     Fault("scatter", "nest", '"serial") for', '"parallel") for', "cpu_steps:_scatter"),
     Fault("scatter", "nest", "vector is None or", "", "cpu_steps:_scatter"),
     Fault("scatter", "nest", "len(axes) != 1 or", "", "ordered_axes:_own_axis"),
+    Fault("scatter", "nest", "(*outer, *in_order))", "in_order)", "cpu_steps:_scatter"),
     Fault("scatter_blocks", "nest", "if name in draft.ordered]", "if name not in draft.ordered]", "cpu_steps:_scatter"),
     Fault("scatter_blocks", "refusal", "any(level.block for", "any(level.axis for"),
     Fault("scalar", "nest", '"vector" else each', '"vector" else each._replace(kind="vector")'),
+    Fault("scalar", "nest", 'each._replace(kind="scalar") if', "each if"),
     Fault("scalar", "refusal", "draft.joined or", ""),
     Fault("scalar", "refusal", "or not _gathers(draft)", ""),
     Fault("rows", "nest", "_inner(draft, _joined(draft))", "_inner(draft, ())"),
@@ -527,6 +588,7 @@ FAULTS = (
     Fault("rows_and_columns", "nest", "for n in inner)", "for n in down)"),
     Fault("rows_and_columns", "refusal", "hints) is not None", 'hints) == ""', "cpu_steps:_both_ways"),
     Fault("rows_side_by_side", "nest", '        draft.level(beside, "vector"),\n', ""),
+    Fault("rows_side_by_side", "nest", "for name in draft.kept if name != beside", "for name in ()"),
     Fault("rows_side_by_side", "refusal", "length <= SHORT_ROW", "length"),
     Fault("rows_side_by_side", "refusal", "< FEW_ROWS", "< 1"),
     Fault("rows_side_by_side", "refusal", "touch.dtype == F32 and", "", "side_by_side:_staged"),
@@ -537,9 +599,11 @@ FAULTS = (
     Fault("rows_side_by_side", "refusal", "len(op.args) == 1 and", "", "side_by_side:_is_simple"),
     Fault("rows_side_by_side", "refusal", "default=0) +", "default=1) +", "side_by_side:_reductions_in_turn"),
     Fault("parts", "nest", "all(name not in over for over in rows)", "name", "cpu_steps:_split_axes"),
+    Fault("parts", "nest", "part, *inner", "*inner"),
     Fault("parts", "refusal", "if count < 2:", "if count < 0:"),
     Fault("parts", "refusal", "or draft.touches.scanned", ""),
     Fault("two_steps", "nest", "if axis != vector", "if axis", "narrow:in_two_steps"),
+    Fault("two_steps", "nest", "*_parallel(draft, beside)", "*()"),
     Fault("two_steps", "refusal", "< NARROW", "< 2 * NARROW", "narrow:narrow"),
     Fault("two_steps", "refusal", "any(isinstance(op.attrs, Check) for op in ops) or", "", "narrow:narrow"),
     Fault("two_steps", "refusal", "and name not in touches.reduced", "", "narrow:narrow"),
@@ -550,6 +614,7 @@ FAULTS = (
     Fault("columns", "nest", "_inner(draft, _joined(draft))", "_inner(draft, ())", "cpu_steps:_columns"),
     Fault("wide_columns", "nest", "(draft, draft.vector)", "(draft, *draft.kept)", "cpu_steps:_columns"),
     Fault("scan", "nest", "(*_parallel(draft), ", "("),
+    Fault("scan", "nest", "*inner, ", ""),
     Fault("settle", "nest", '"serial") if each.kind == "parallel"', '"parallel") if each.kind == "serial"'),
     # GPUs
     Fault("Spread", "nest", "dict.fromkeys(draft.kept, 1)", "dict.fromkeys(order[:AXES], 1)"),
@@ -565,9 +630,11 @@ FAULTS = (
     Fault("Hold", "refusal", "elif draft.is_outer or", "elif"),
     Fault("Walk", "nest", "for name in order)", "for name in order[:-1])"),
     Fault("Walk", "nest", "is_one and Hold()(draft) is not None", "is_one"),
+    Fault("Walk", "nest", "*(name for name in draft.joined if name != last), ", ""),
     Fault("Walk", "refusal", "if is_one and", "if not is_one and"),
     Fault("Walk", "refusal", "if not draft.joined:", "if draft.staged:"),
     Fault("one_walk", "nest", "softmax_total(b, place[tops[position]])", "place[tops[position]]", "online:online"),
+    Fault("one_walk", "nest", "draft._replace(kernel=kernel)", "draft"),
     Fault("one_walk", "refusal", "None if kernel is draft.kernel", "None if not kernel"),
     Fault("unroll", "nest", "Walk(1)", "Walk(3)"),
     Fault("unroll", "refusal", "len(known) == len(extents) and", ""),
@@ -575,6 +642,10 @@ FAULTS = (
     Fault("unroll", "refusal", "and draft.is_outer", ""),
     Fault("product", "nest", "not None and extent <= inner", "not None", "product_tiles:product_tiles"),
     Fault("product", "nest", "len(joined) == 1 and", "", "product_tiles:product_tiles"),
+    Fault(
+        "product", "nest", "(*kept, dots.row, dots.column)", "(dots.row, dots.column)", "product_tiles:product_tiles"
+    ),
+    Fault("product", "nest", '"serial", block=blocks[name]', '"serial"', "product_tiles:product_tiles"),
     Fault("product", "refusal", "if draft.dots is None:", "if draft.staged:"),
     # steps that are no part of a recipe
     Fault("group", "nest", "(*(p for p in inside if p not in terms), tree)", "(tree,)", "group:_Grouper.grouped"),
@@ -587,7 +658,7 @@ FAULTS = (
     Fault("short_sums", "refusal", "if count > most:", "if count:"),
     Fault("gather_first", "nest", "if a in first)", "if a not in first)"),
     Fault("unmask", "nest", "unmasked=tuple(masks)", "unmasked=tuple(asked)", "unmask:_unmasked"),
-    Fault("unmask", "refusal", "loop if varies else", "", "unmask:_unmasked"),
+    Fault("unmask", "refusal", "and not varies", "", "unmask:_unmasked"),
     Fault("unmask", "refusal", "or loop.axis in body.ops[p].axes", "", "unmask:_unmasked"),
     Fault("cut", "nest", "[*before, at, *", "[at, *before, *", "cut:_between"),
     Fault("cut", "refusal", "loop.lanes or", "", "cut:_cut"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -15,10 +16,10 @@ import torch
 
 from minductor.analysis.blocks import block_limits
 from minductor.ir.program.dots import find_dots
-from minductor.ir.program.nodes import Program
+from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
 from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.schedule import cpu_place, cpu_recipes, draft, gpu_recipes
+from minductor.passes.schedule import cpu_place, cpu_recipes, draft, gpu_place, gpu_recipes
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.ordered_axes import ordered_axes
 from minductor.passes.schedule.schedule import schedule
@@ -119,8 +120,25 @@ def scheduled(program: Program, target: str, recipe: str) -> Program:
     return made
 
 
+def nests(program: Program, target: str) -> dict[str, Kernel]:
+    """By legal recipe a program's only kernel with its loops, which do not name the recipe."""
+    env, table = Env(Options(), by_name(target)), program.real_table()
+    (kernel,) = map(merge_axes, kernels(program))
+    if env.target.is_gpu:
+        drafts = gpu_recipes.drafts(kernel, table, env, program.hints)
+        made = {name: gpu_place.place(each) for name, each in drafts.items()}
+    else:
+        drafts = cpu_recipes.drafts(kernel, table, env.target, program.hints)
+        made = {name: cpu_place.place(each) for name, each in drafts.items()}
+    named = [(name, each, each.schedule) for name, each in made.items() if each.schedule is not None]
+    return {name: replace(each, schedule=replace(nest, recipe="")) for name, each, nest in named}
+
+
 def assert_right(run: Run) -> None:
-    """The nest of a recipe gives the numbers of the kernel, and its step that is no part of it changes something."""
+    """The nest of a recipe gives the numbers of the kernel, and is not that of another recipe.
+
+    The run's step that is no part of the recipe changes something.
+    """
     built = run.build()
     program = built.program()
     with changes(run.step) if run.step else nullcontext([True]) as changed:
@@ -128,6 +146,8 @@ def assert_right(run: Run) -> None:
     assert any(changed), "the step changes nothing"
     given, target = arguments(program, SIZES, built.tensors), by_name(run.target)
     (before,), (after,) = kernels(program), kernels(made)
+    others = nests(program, run.target)
+    assert [name for name in others if others[name] == others[run.recipe]] == [run.recipe]
     is_same = merge_axes(before).body == after.body
     assert_same(made, given, target, program if is_same else None)
     if not is_same:  # another function of integers, and nearly the same one of floats

@@ -258,6 +258,7 @@ BROKEN_ON_GPUS = [
     (row_sums, "grid i0 by 3 { tile i1 by 32 { %0 %1 %2 } }", "a block that is no power of two"),
     (row_sums, "tile i1 by 32 { grid i0 by 4 { %0 %1 %2 } }", "is not among the outermost loops"),
     (row_sums, "grid i0 by 4 { serial i1 by 8 { %0 %1 } %2 }", "no loop carries %1"),
+    (row_sums, "grid i0 by 4 { serial i1 carry %1 { %0 %1 } %2 }", "the serial loop over i1 has no block"),
     (row_sums, ROWS_SUMMED, "of a kind that the target has not"),
     (product, DOT.replace("%0 %1 %3", "%0 %1 %2 %3"), "%2 (mul) is a product that exists nowhere"),
 ]

@@ -124,7 +124,7 @@ class NestRun(NestSums):
             "stands in a loop over the same elements": self.at[self.number[loop.axis]] is not None,
             "is of a kind that the target has not": loop.kind != "serial" and of_gpu != self.is_gpu,
             "has a block that is no power of two": self.is_gpu and bool(loop.block & (loop.block - 1)),
-            "has no block": not loop.is_blocked and (of_gpu or (loop.kind == "parallel" and bool(loop.carries))),
+            "has no block": not loop.is_blocked and (self.is_gpu or (loop.kind == "parallel" and bool(loop.carries))),
             f"has a block that does not hold its {length} elements": loop.kind == "tile" and loop.block < length,
             "is not among the outermost loops": loop.kind == "grid" and any(kind != "grid" for kind in kinds),
             "stands in a vector loop": "vector" in kinds and loop.kind in ("parallel", "vector"),
