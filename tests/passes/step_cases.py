@@ -658,7 +658,7 @@ FAULTS = (
     Fault("short_sums", "refusal", "if count > most:", "if count:"),
     Fault("gather_first", "nest", "if a in first)", "if a not in first)"),
     Fault("unmask", "nest", "unmasked=tuple(masks)", "unmasked=tuple(asked)", "unmask:_unmasked"),
-    Fault("unmask", "refusal", "and not varies", "", "unmask:_unmasked"),
+    Fault("unmask", "refusal", "varies = any(", "varies = not masks and any(", "unmask:_unmasked"),
     Fault("unmask", "refusal", "or loop.axis in body.ops[p].axes", "", "unmask:_unmasked"),
     Fault("cut", "nest", "[*before, at, *", "[at, *before, *", "cut:_between"),
     Fault("cut", "refusal", "loop.lanes or", "", "cut:_cut"),
