@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("nest-scatter-in-any-order", ORDERED, "ordered_axes", "free &= {", "free |= {"),
     Mutant("nest-scan-in-vectors", CPU_PLACE, "_Placer.loop", 'kind = "serial"', 'kind = "vector"'),
     Mutant("nest-half-a-row", GPU_STEPS, "Hold.__call__", "block=power_of_two(e))", "block=power_of_two(e) // 2)"),
-    Mutant("nest-partial-sum", GPU_PLACE, "_Phases.is_result", "isinstance(op.attrs, Reduce)", "False"),
+    Mutant("nest-partial-sum", GPU_PLACE, "_Phases.loop", "not is_reduced(self.ops[a], self.ops)", "True"),
     Mutant(
         "nest-part-of-a-product",
         "minductor.passes.schedule.product_tiles",
