@@ -61,7 +61,7 @@ def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Var
     direct = work.direct(made[0], rest) if len(made) == 1 else None
     if direct is not None:
         work.ops[direct.name] += tuple(all_ops(rest.body))
-        work.buffers = [b for b in work.buffers if b.name != work.results[dots.products[0].reduce].storage]
+        work.buffers = [b for b in work.buffers if b.name != work.results[dots.products[0].reduce].ref.storage]
     nodes = (*work.operands, *((*made, rest) if direct is None else (direct,)))
     pieces = [tuple(all_ops(node.body)) if isinstance(node, Kernel) else work.ops[node.name] for node in nodes]
     shares = _shares(kernel.origins, pieces)
@@ -88,7 +88,7 @@ class _Split:
         self.axes = {axis.name: axis for axis in kernel.axes}
         self.buffers: list[Buffer] = []
         self.operands: list[Kernel] = []
-        self.results: dict[int, Ref] = {}
+        self.results: dict[int, View] = {}
         self.ops: dict[str, tuple[Op, ...]] = {}  # by the name of a call, the ops that it computes
         self.device = next(table[op.attrs.ref.storage].device for op in kernel.body.ops if isinstance(op.attrs, Store))
 
@@ -110,7 +110,7 @@ class _Split:
         if left is None or right is None or left.dtype != right.dtype:
             return None
         out = self.buffer(left.dtype, (*batch, self.dots.row, self.dots.column))
-        self.results[product.reduce] = out.ref
+        self.results[product.reduce] = out
         op = "aten.bmm.out" if batch else "aten.mm.out"
         name = f"{self.kernel.name}_call{product.reduce}"
         ops = self.kernel.body.ops
@@ -178,17 +178,11 @@ class _Split:
     def rest(self) -> Kernel:
         """The kernel for what follows the products; it loads their results."""
         ops = list(self.kernel.body.ops)
-        table = {buffer.name: buffer for buffer in self.buffers}
-        for reduce, ref in self.results.items():
-            names = [name for name in self.axes if name in ops[reduce].axes]
-            product = next(p for p in self.dots.products if p.reduce == reduce)
-            order = (*self.batch(product), self.dots.row, self.dots.column)
-            assert set(order) == set(names)
-            buffer = table[ref.storage]
-            index = integer(0)
-            for name, stride in zip(order, buffer.stride, strict=True):
-                index = index + stride * self.axes[name].symbol
-            ops[reduce] = Op("load", (), Load(ref, index), compute_dtype(buffer.dtype), ops[reduce].axes)
+        for product in self.dots.products:
+            out = self.results[product.reduce]
+            axes = [self.axes[name] for name in (*self.batch(product), self.dots.row, self.dots.column)]
+            load = Load(out.ref, _index(out, axes))
+            ops[product.reduce] = Op("load", (), load, compute_dtype(out.dtype), ops[product.reduce].axes)
         body = prune_body(Body(tuple(ops)))
         used = {name for op in body.ops for name in op.loop_axes}
         axes = tuple(axis for axis in self.kernel.axes if axis.name in used)
@@ -200,18 +194,16 @@ class _Split:
         loads = [op.attrs for op in rest.body.ops if isinstance(op.attrs, Load)]
         if not isinstance(store, Store) or len(loads) + 1 + (len(loads) == 2) != len(rest.body.ops):
             return None
-        (ref,) = self.results.values()
-        made = next(load for load in loads if load.ref == ref)
-        view, out = call.results[0], self.table[store.ref.storage]
-        assert isinstance(view, View)
+        (view,) = self.results.values()
+        made = next(load for load in loads if load.ref == view.ref)
+        out = self.table[store.ref.storage]
         whole = replace(view, ref=store.ref)
-        if store.index != made.index or store.ref.version or (out.size, out.stride) != (view.size, view.stride):
-            return None
-        if out.dtype != view.dtype:
+        is_same = (out.size, out.stride, out.dtype) == (view.size, view.stride, view.dtype)
+        if store.index != made.index or store.ref.version or not is_same:
             return None
         if len(loads) == 1:
             return replace(call, results=(whole,))
-        base = next(load for load in loads if load.ref != ref)
+        base = next(load for load in loads if load.ref != view.ref)
         axes = [name for name in self.axes if name in (rest.body.ops[-1].axes)]
         window = self.window(base, out.dtype, axes) if self.table[base.ref.storage].dtype == out.dtype else None
         if rest.body.ops[-2].name != "add" or window is None or window.size != view.size:

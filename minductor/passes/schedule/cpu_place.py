@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Literal, TypeAlias
 
 from minductor.analysis.passes_over import moved_to_use, overwriting_stores, pass_numbers
@@ -142,11 +143,8 @@ class _Placer:
     def is_array(self, position: int, depth: int) -> bool:
         """Whether an op is a reduction with an array of accumulators that outlives all loops further in."""
         op = self.ops[position]
-        if not isinstance(op.attrs, Reduce):
-            return False
-        order = [level.axis for level in self.levels[depth + 1 :]]
-        begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
-        return all(order.index(a) > begins for a in op.axes if a in order)
+        outside, _ = self.around_reduction(op, depth + 1)
+        return isinstance(op.attrs, Reduce) and outside.isdisjoint(op.axes)
 
     def is_accumulated(self, op: Op, depth: int) -> bool:
         """Whether an op is a reduction over a loop further out: it adds a term in each run and must not be repeated."""
@@ -154,11 +152,14 @@ class _Placer:
 
     def has_many_accumulators(self, op: Op) -> bool:
         """Whether an op is a reduction with a loop over its elements inside the loop that it reduces."""
-        if not isinstance(op.attrs, Reduce):
-            return False
-        order = [level.axis for level in self.levels]
-        begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
-        return not set(order[begins:]).isdisjoint(op.axes)  # with blocks, the elements of a block are a loop too
+        _, inside = self.around_reduction(op, 0)
+        return not inside.isdisjoint(op.axes)  # with blocks, the elements of a block are a loop too
+
+    def around_reduction(self, op: Op, depth: int) -> tuple[set[str], set[str]]:
+        """The axes of the loops from `depth` on that stand outside of the first one that an op reduces; the others."""
+        order = [level.axis for level in self.levels[depth:]]
+        begins = next((n for n, axis in enumerate(order) if axis in op.reduced_axes), len(order))
+        return set(order[:begins]), set(order[begins:])
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         """The loop at `depth` with the steps of a group inside."""
@@ -267,14 +268,9 @@ class _Placer:
 
     def ends_at(self, position: int, depth: int) -> bool:
         """Whether the loop at `depth` is the outermost one that a reduction or scan runs over: it ends there."""
-        level = self.levels[depth]
-        match self.ops[position].attrs:
-            case Reduce(axes, _):
-                return level.axis in axes and self.opened(depth).isdisjoint(axes)
-            case Scan(axis, _, _):
-                return level.axis == axis and axis not in self.opened(depth)
-            case _:
-                return False
+        op = self.ops[position]
+        axes = (op.attrs.axis,) if isinstance(op.attrs, Scan) else op.reduced_axes
+        return self.levels[depth].axis in axes and self.opened(depth).isdisjoint(axes)
 
     def phases(self, members: list[int], inner: set[int], depth: int) -> dict[int, int]:
         """By member the number of its phase, a pass over the loop at `depth`; ops outside stand before that phase."""
@@ -356,13 +352,9 @@ class _Placer:
         """The bytes of an array for a value at all points of the loops from `depth` on; None if that is not known."""
         op = self.ops[position]
         assert op.dtype is not None
-        size = op.dtype.itemsize
-        for axis in op.axes:
-            span = self.span(axis, depth)
-            if span is None:
-                return None
-            size *= span
-        return size
+        spans = [self.span(axis, depth) for axis in op.axes]
+        known = [span for span in spans if span is not None]
+        return op.dtype.itemsize * prod(known) if len(known) == len(spans) else None
 
     def span(self, axis: str, depth: int) -> int | None:
         """How many elements of an axis the loops from `depth` on run over: all, a block, or one; None if not known."""

@@ -26,8 +26,8 @@ def place(draft: Draft) -> Kernel:
         if level.kind != "serial":
             steps = (Loop(level.axis, level.kind, steps, block=level.block),)
     dots = () if draft.dots is None else draft.dots.reduces
-    made = replace(draft.kernel, schedule=Schedule(steps, dots=dots, recipe=draft.recipe))
-    return replace(made, choices=launch_choices(made, draft, _kept_limits(draft)))
+    schedule = Schedule(steps, dots=dots, recipe=draft.recipe)
+    return replace(draft.kernel, schedule=schedule, choices=launch_choices(draft, _kept_limits(draft)))
 
 
 def _kept_limits(draft: Draft) -> dict[str, int]:

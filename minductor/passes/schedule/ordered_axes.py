@@ -23,12 +23,12 @@ frozenset({'i0'})
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from minductor.analysis.domain import extents_of
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
 from minductor.core.expressions.rewrite import delinearize
-from minductor.ir.program.nodes import Atomic, Buffer, Check, Kernel, Op
+from minductor.ir.program.nodes import Atomic, Buffer, Check, Kernel
 
 
 def ordered_axes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> frozenset[str]:
@@ -36,17 +36,14 @@ def ordered_axes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> frozenset[str
     writes = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, Atomic)]
     if not writes:
         return frozenset()
-    extents = extents_of(kernel.axes) | {c.symbol: c.size for c in _checks(kernel.body.ops)}
+    checks = (op.attrs for op in kernel.body.ops if isinstance(op.attrs, Check))
+    extents = extents_of(kernel.axes) | {check.symbol: check.size for check in checks}
     free = {axis.name for axis in kernel.axes}
     for write in writes:
         buffer = buffers[write.ref.storage]
         at = delinearize(write.index, buffer.size, buffer.stride, extents)
         free &= {name for coordinate in at or () if (name := _own_axis(coordinate))}
     return frozenset(axis.name for axis in kernel.axes) - free
-
-
-def _checks(ops: tuple[Op, ...]) -> Iterator[Check]:
-    return (op.attrs for op in ops if isinstance(op.attrs, Check))
 
 
 def _own_axis(coordinate: Expr) -> str:
