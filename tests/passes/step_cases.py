@@ -500,7 +500,7 @@ REFUSALS = (
     Refusal("rows", "cpu", "rows", cases.rows_and_columns, "columns are reduced too"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", cases.group_norm, "only rows are reduced"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", lambda: both_sums(8, 8000), "too few parts for the threads"),
-    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(70, 40), "the rows are too long"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(70, 70), "the rows are too long"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(40, 7), "the rows are too few"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: summed(70, 7, over=1), "they have one reduction only"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_gathered(70, 7), "elements are looked up"),
