@@ -128,7 +128,7 @@ def test_a_cpu_has_recipes_of_its_own() -> None:
     [
         (4096, 7, True),
         (4096, 32, True),
-        (4096, 37, False),  # too long
+        (4096, 41, False),  # too long
         (8, 32, False),  # too few
     ],
 )
