@@ -206,7 +206,8 @@ class _Pricer:
         self.kept = frozenset(kernel.schedule.kept_rows)
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
-        self.inside: dict[int, frozenset[int]] = {}  # by the id of a loop the positions of its ops
+        # by the id of a loop the positions of its ops
+        self.inside = {id(loop): frozenset(positions(loop.body)) for loop in loops(self.steps)}
         self.rows: dict[int, _Access] = {}
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
         self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
@@ -232,10 +233,7 @@ class _Pricer:
     # --- what the loops touch
 
     def prepare(self, steps: Sequence[Step], spans: dict[str, int]) -> None:
-        """Finds the ops of each loop, and the array of each kept value: a step computes it and a later one reads it."""
-        for step in steps:
-            if isinstance(step, Loop):
-                self.inside[id(step)] = frozenset(positions(step.body))
+        """Finds the array of each value that is kept: a step computes it and a later one reads it."""
         for p in self.kept - self.rows.keys():
             made = next((n for n, step in enumerate(steps) if p in self.inside_of(step)), len(steps))
             later = frozenset[int]().union(*(self.inside_of(step) for step in steps[made + 1 :]))

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from minductor.analysis.passes_over import moved_to_use, overwriting_stores, pass_numbers
 from minductor.ir.program.loops import Loop, LoopKind, Schedule, Step
 from minductor.ir.program.needed import needed
-from minductor.ir.program.nodes import Body, Constant, Index, Kernel, Load, Masked, Op, Project, Reduce, Scan
+from minductor.ir.program.nodes import Constant, Index, Kernel, Load, Masked, Op, Project, Reduce, Scan
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.cut import cut
 from minductor.passes.schedule.draft import Draft, Level
@@ -42,10 +42,9 @@ Place: TypeAlias = Literal["outside", "directly", "beside"]
 def place(draft: Draft) -> Kernel:
     """The kernel with the schedule of a finished draft."""
     body, touches = draft.kernel.body, draft.touches
-    lanes = {size: draft.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
     is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned
-    schedule = is_columns and group(nest(body, short_sums(draft, ROWS), lanes), body, touches.extents)
-    schedule = schedule or nest(body, short_sums(draft, 1), lanes)
+    schedule = is_columns and group(nest(draft, short_sums(draft, ROWS)), body, touches.extents)
+    schedule = schedule or nest(draft, short_sums(draft, 1))
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
     schedule = unblock(schedule)
     schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
@@ -53,26 +52,26 @@ def place(draft: Draft) -> Kernel:
     return replace(draft.kernel, schedule=schedule)
 
 
-def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Schedule:
-    """The schedule of a body with these loops. `lanes`: by bytes of an element, the accumulators of a vector loop."""
-    placer = _Placer(body, levels, lanes)
-    steps = placer.steps(list(range(len(body.ops))), 0)
+def nest(draft: Draft, levels: Sequence[Level]) -> Schedule:
+    """The schedule of a draft's kernel with these loops."""
+    placer = _Placer(draft, levels)
+    steps = placer.steps(list(range(len(placer.ops))), 0)
     return Schedule(steps, tuple(sorted(placer.rows)))
 
 
 class _Placer:
     """Places the ops of one body. `rows`: values kept in arrays; `small` and `large`: the bytes of these arrays."""
 
-    def __init__(self, body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> None:
-        self.ops = body.ops
+    def __init__(self, draft: Draft, levels: Sequence[Level]) -> None:
+        self.ops = draft.kernel.body.ops
         self.levels = levels
-        self.lanes = lanes
+        self.target = draft.target
         self.rows: set[int] = set()
         self.small = 0
         self.large = 0
-        self.inside = [frozenset(op.loop_axes) for op in body.ops]
+        self.inside = [frozenset(op.loop_axes) for op in self.ops]
         self.parts: dict[int, list[int]] = {}  # by op with several results: itself, and the ops that project the others
-        for position, op in enumerate(body.ops):
+        for position, op in enumerate(self.ops):
             if isinstance(op.attrs, Project):
                 self.parts.setdefault(op.args[0], [op.args[0]]).append(position)
 
@@ -137,7 +136,7 @@ class _Placer:
             or op.is_effect
             or further.isdisjoint(self.inside[position])
             or self.is_array(position, depth)
-            or self.is_accumulated(op, depth)
+            or not self.opened(depth).isdisjoint(op.reduced_axes)  # it adds a term in each run of an outer loop
         )
 
     def is_array(self, position: int, depth: int) -> bool:
@@ -145,10 +144,6 @@ class _Placer:
         op = self.ops[position]
         outside, _ = self.around_reduction(op, depth + 1)
         return isinstance(op.attrs, Reduce) and outside.isdisjoint(op.axes)
-
-    def is_accumulated(self, op: Op, depth: int) -> bool:
-        """Whether an op is a reduction over a loop further out: it adds a term in each run and must not be repeated."""
-        return not self.opened(depth).isdisjoint(op.reduced_axes)
 
     def has_many_accumulators(self, op: Op) -> bool:
         """Whether an op is a reduction with a loop over its elements inside the loop that it reduces."""
@@ -255,7 +250,7 @@ class _Placer:
     def lane_count(self, joined: Sequence[int], level: Level) -> int:
         """The number of accumulators of a vector loop that reduces `joined`."""
         sizes = [d.itemsize for p in joined for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
-        lanes = min(self.lanes[size] for size in sizes)
+        lanes = self.target.lanes(max(4, *sizes))
         block = next((outer.block for outer in self.levels if outer.axis == level.axis and outer.block), None)
         extent = block or level.extent
         while extent is not None and lanes > max(extent, 1):
@@ -358,13 +353,10 @@ class _Placer:
 
     def span(self, axis: str, depth: int) -> int | None:
         """How many elements of an axis the loops from `depth` on run over: all, a block, or one; None if not known."""
-        own = [(number, level) for number, level in enumerate(self.levels) if level.axis == axis]
-        opened = [level for number, level in own if number < depth]
+        opened = [level for level in self.levels[:depth] if level.axis == axis]
         if not opened:
-            return own[0][1].extent if own else 1
-        if not opened[-1].is_blocked:
-            return 1
-        return opened[-1].block or None
+            return next((level.extent for level in self.levels if level.axis == axis), 1)
+        return opened[-1].block or None if opened[-1].is_blocked else 1
 
     def with_recomputed(self, group: list[int], inner: set[int], depth: int) -> list[int]:
         """The group with the values of earlier phases that it needs and that no row keeps: they are computed again.

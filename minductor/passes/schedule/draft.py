@@ -8,7 +8,6 @@ finished draft, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.touch import Touches
@@ -132,8 +131,3 @@ def power_of_two(count: int) -> int:
     [1, 1, 8, 64]
     """
     return 1 << max(0, count - 1).bit_length()
-
-
-def row_values(draft: Draft) -> int:
-    """The elements that one tile holds along the axes that are reduced or scanned."""
-    return prod(level.block for level in draft.levels if level.axis in draft.joined)

@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from minductor.cost.registers import alive_across_reductions
-from minductor.passes.schedule.draft import Draft, power_of_two, row_values
+from minductor.passes.schedule.draft import Draft, power_of_two
 from minductor.passes.schedule.online import online
 from minductor.passes.schedule.product_tiles import product_tiles
 
@@ -126,7 +126,7 @@ class Spread(NamedTuple):
     side: int = 0
 
     def __call__(self, draft: Draft) -> Draft | None:
-        touches, target, row = draft.touches, draft.target, row_values(draft)
+        touches, target, row = draft.touches, draft.target, prod(draft.blocks.values())
         inner = draft.kept[::-1]
         by_bytes = [n for n in inner if touches.contiguous_bytes(n)]
         contiguous = sorted(by_bytes, key=touches.contiguous_bytes, reverse=True)

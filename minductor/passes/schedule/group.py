@@ -25,7 +25,7 @@ SCALARS = 16  # operations beside the vector loop that may move into it; the C++
 
 def group(schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> Schedule | None:
     """The schedule with grouped rows; the same object if there is nothing to group; None if a sum cannot be grouped."""
-    grouper = _Grouper(schedule, body, extents)
+    grouper = _Grouper(schedule, body)
     steps = grouper.steps(schedule.steps, extents)
     return None if grouper.is_refused else replace(schedule, steps=steps)
 
@@ -33,10 +33,9 @@ def group(schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> 
 class _Grouper:
     """Groups the rows of one schedule. `is_refused`: a sum of floats could not be grouped."""
 
-    def __init__(self, schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> None:
+    def __init__(self, schedule: Schedule, body: Body) -> None:
         self.ops = body.ops
         self.rows = frozenset(schedule.kept_rows)
-        self.extents = extents
         self.is_refused = False
 
     def steps(self, steps: tuple[Step, ...], spans: Mapping[str, int | None]) -> tuple[Step, ...]:

@@ -24,8 +24,8 @@ ACCUMULATED = 128 * 128  # elements of the accumulators that fit the registers o
 def product_tiles(draft: Draft, dots: Dots) -> tuple[Level, ...]:
     """The loops of a kernel of matrix products, outermost first."""
     target, touches = draft.target, draft.touches
-    sizes = (operand_bytes(draft.kernel.body, p) for product in dots.products for p in (product.left, product.right))
-    size = max(sizes)
+    factors = [p for product in dots.products for p in (product.left, product.right)]
+    size = max(operand_bytes(draft.kernel.body, p) for p in factors)
     inner = min(max(LEAST, INNER_BYTES // size), _block(draft, dots.inner))
     most = [_block(draft, name) for name in (dots.row, dots.column)]
     joined = [*(n for n in touches.axes if n in touches.reduced and n != dots.inner), dots.inner]
@@ -51,10 +51,9 @@ def product_tiles(draft: Draft, dots: Dots) -> tuple[Level, ...]:
 def operand_bytes(body: Body, position: int) -> int:
     """The bytes of an element of an operand, in the dtype that the matrix unit takes."""
     op = body.ops[position]
-    if isinstance(op.attrs, Round):
-        return op.attrs.dtype.itemsize
-    assert op.dtype is not None
-    return op.dtype.itemsize
+    dtype = op.attrs.dtype if isinstance(op.attrs, Round) else op.dtype
+    assert dtype is not None
+    return dtype.itemsize
 
 
 def _block(draft: Draft, name: str) -> int:
