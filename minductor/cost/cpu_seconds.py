@@ -211,7 +211,8 @@ class _Pricer:
         self.rows: dict[int, _Access] = {}
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
         self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
-        self.prepare(self.steps, self.spans)
+        if self.kept:
+            self.prepare(self.steps, self.spans)
 
     @cached_property
     def overlap(self) -> float:

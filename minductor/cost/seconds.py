@@ -76,6 +76,15 @@ class _Walk(NamedTuple):
     positions: Sequence[int]
 
 
+class _Access(NamedTuple):
+    """A load or store. `size`: bytes of an element. `steps`: by axis of the tile, as those of a Touch."""
+
+    op: Op
+    attrs: Load | Store
+    size: int
+    steps: dict[str, int | None]
+
+
 class _Pricer:
     """Prices one kernel. `blocks`: by axis the elements that a program computes at once."""
 
@@ -89,9 +98,10 @@ class _Pricer:
         self.programs = 1
         self.order: list[str] = []  # the axes of the tile, outermost first
         self.walked: set[str] = set()
-        self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
         self.reduced = {axis for op in self.ops for axis in op.reduced_axes}
         self.walks = list(self.flat(kernel.schedule.steps))
+        accesses = ((p, op, op.attrs) for p, op in enumerate(self.ops) if isinstance(op.attrs, Load | Store))
+        self.accesses = {p: self.access(op, attrs) for p, op, attrs in accesses}
         self.threads = target.warp_size * next(int(c.default) for c in kernel.choices if c.id == "warps")
 
     def flat(self, steps: Sequence[Step]) -> Iterator[_Walk]:
@@ -118,6 +128,12 @@ class _Pricer:
         if run:
             yield _Walk(1, run)
 
+    def access(self, op: Op, attrs: Load | Store) -> _Access:
+        """The facts of a load or store."""
+        symbols = {axis.name: axis.symbol for axis in self.kernel.axes}
+        steps = {name: constant_step(op, symbols[name]) for name in self.order}
+        return _Access(op, attrs, self.table[attrs.ref.storage].dtype.itemsize, steps)
+
     def elements(self, op: Op) -> int:
         """The values of an op that one program computes at once."""
         return prod(self.blocks[axis] for axis in op.loop_axes)
@@ -141,51 +157,37 @@ class _Pricer:
     def cached(self, walk: _Walk) -> float:
         """The seconds that one run of a walk takes of the caches and of the units that load and store."""
         total = 0.0
-        for op in (self.ops[p] for p in walk.positions):
-            if isinstance(op.attrs, Load | Store):
-                size, width, elements = self.size_of(op), self.width(op), self.elements(op)
-                run = size * self.run(op)
-                moved = elements * size / self.machine.cache_bandwidth
-                alone = elements * size / run * self.machine.sector if run < SECTOR else 0.0
-                total += max(moved, alone, elements / width * self.machine.access)
+        for access in (self.accesses[p] for p in walk.positions if p in self.accesses):
+            size, elements, run = access.size, self.elements(access.op), access.size * self.run(access)
+            moved = elements * size / self.machine.cache_bandwidth
+            alone = elements * size / run * self.machine.sector if run < SECTOR else 0.0
+            total += max(moved, alone, elements / self.width(access) * self.machine.access)
         return total
 
-    def size_of(self, op: Op) -> int:
-        """The bytes of an element of a load or store."""
-        assert isinstance(op.attrs, Load | Store)
-        return self.table[op.attrs.ref.storage].dtype.itemsize
-
-    def run(self, op: Op) -> int:
+    def run(self, access: _Access) -> int:
         """The elements that lie next to each other in memory, of those that one program loads or stores at once."""
-        along = [axis for axis in self.order if self.step(op, axis) in (1, -1)]
-        return max((self.blocks[axis] for axis in along), default=1)
+        return max((self.blocks[axis] for axis, step in access.steps.items() if step in (1, -1)), default=1)
 
-    def step(self, op: Op, axis: str) -> int | None:
-        return constant_step(op, self.symbols[axis])
-
-    def width(self, op: Op) -> int:
+    def width(self, access: _Access) -> int:
         """The elements that one instruction of a thread loads or stores: fewer where rows are not aligned."""
-        assert isinstance(op.attrs, Load | Store)
-        widest = max(1, WIDEST // self.size_of(op))
-        along = next((axis for axis in self.order if self.step(op, axis) == 1 and self.blocks[axis] > 1), None)
+        widest = max(1, WIDEST // access.size)
+        along = next((axis for axis, step in access.steps.items() if step == 1 and self.blocks[axis] > 1), None)
         if along is None:
-            return widest if all(self.step(op, axis) == 0 for axis in self.order) else 1
-        rest = (self.step(op, axis) for axis in self.order if axis != along)
+            return 1 if any(step != 0 for step in access.steps.values()) else widest
+        rest = (step for axis, step in access.steps.items() if axis != along)
         steps = [self.extents[along] if self.extents[along] % self.blocks[along] else 0, *(step or 0 for step in rest)]
         return gcd(widest, *steps)
 
     def memory_bytes(self) -> float:
         """The bytes that pass main memory: each access once, and rows that left the cache and are read again."""
         once: dict[object, float] = {}
-        for op in self.ops:
-            if isinstance(op.attrs, Load | Store):
-                key = (op.attrs.ref.storage, op.attrs.index, isinstance(op.attrs, Store))
-                once[key] = self.touched(op)
         rows = again = 0
-        for position, op in enumerate(self.ops):
-            if isinstance(op.attrs, Load) and self.walked.intersection(op.axes):
+        for position, access in self.accesses.items():
+            op, attrs = access.op, access.attrs
+            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access)
+            if isinstance(attrs, Load) and self.walked.intersection(op.axes):
                 times = [walk.times for walk in self.walks if position in walk.positions]
-                size = self.elements(op) * self.size_of(op)
+                size = self.elements(op) * access.size
                 if len(times) > 1 and self.is_own(op):
                     rows += times[0] * size
                     again += sum(times[1:]) * size
@@ -194,14 +196,14 @@ class _Pricer:
         missing = min(1.0, max(0.0, (rows * at_once - half) / half)) if half else 0.0
         return sum(once.values()) + missing * again * self.programs
 
-    def touched(self, op: Op) -> float:
+    def touched(self, access: _Access) -> float:
         """The bytes of memory that an access touches. Where data decide the index, each run is a piece of its own."""
-        assert isinstance(op.attrs, Load | Store)
-        whole = access_bytes(op.attrs.index, self.kernel, self.table[op.attrs.ref.storage], self.hints)
-        if all(symbol.kind != "value" for symbol in free_symbols(op.attrs.index)):
+        index, storage = access.attrs.index, access.attrs.ref.storage
+        whole = access_bytes(index, self.kernel, self.table[storage], self.hints)
+        if all(symbol.kind != "value" for symbol in free_symbols(index)):
             return whole
-        points = prod(self.extents[axis] for axis in op.axes)
-        return min(whole, points * max(self.size_of(op), SECTOR / self.run(op)))
+        points = prod(self.extents[axis] for axis in access.op.axes)
+        return min(whole, points * max(access.size, SECTOR / self.run(access)))
 
     def is_own(self, op: Op) -> bool:
         """Whether no other program loads the same values."""
@@ -271,8 +273,8 @@ class _Pricer:
         if not self.order or self.walked or self.order[-1] not in self.reduced:
             return 0
         inner, *outer = reversed(self.order)
-        loads = [op for op in self.ops if isinstance(op.attrs, Load) and self.step(op, inner) not in (0, 1, -1)]
-        is_outer = any(self.step(op, axis) in (1, -1) for op in loads for axis in outer)
+        steps = [access.steps for access in self.accesses.values() if isinstance(access.attrs, Load)]
+        is_outer = any(each[axis] in (1, -1) for each in steps if each[inner] not in (0, 1, -1) for axis in outer)
         joins = (op for op in self.ops if isinstance(op.attrs, Reduce)) if is_outer else ()
         return self.programs * sum(prod(self.blocks[axis] for axis in op.axes) for op in joins)
 

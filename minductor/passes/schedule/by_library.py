@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from minductor.analysis.domain import extents_of
+from minductor.analysis.domain import product as product_of
 from minductor.core.dtypes import TF32, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, free_symbols, integer, linear
@@ -120,14 +121,10 @@ class _Split:
     def buffer(self, dtype: DType, axes: Sequence[str]) -> View:
         """A new contiguous buffer of the variant, as a view of it."""
         size = tuple(self.axes[name].extent for name in axes)
-        strides: list[Expr] = []
-        step = integer(1)
-        for n in reversed(size):
-            strides.append(step)
-            step = step * n
+        strides = tuple(product_of(size[n + 1 :]) for n in range(len(size)))
         name = f"{self.kernel.name}_tmp{len(self.buffers)}"
-        self.buffers.append(Buffer(name, dtype, size, tuple(reversed(strides)), "local", self.device))
-        return View(Ref(name, 0), dtype, size, tuple(reversed(strides)), integer(0))
+        self.buffers.append(Buffer(name, dtype, size, strides, "local", self.device))
+        return View(Ref(name, 0), dtype, size, strides, integer(0))
 
     def matrix(self, position: int, axes: Sequence[str]) -> _Matrix | None:
         """An operand as a matrix: in memory already, or written by a kernel first."""

@@ -142,31 +142,28 @@ class _Placer:
     def is_array(self, position: int, depth: int) -> bool:
         """Whether an op is a reduction with an array of accumulators that outlives all loops further in."""
         op = self.ops[position]
-        outside, _ = self.around_reduction(op, depth + 1)
-        return isinstance(op.attrs, Reduce) and outside.isdisjoint(op.axes)
+        return isinstance(op.attrs, Reduce) and self.around_reduction(op.attrs, depth + 1)[0].isdisjoint(op.axes)
 
     def has_many_accumulators(self, op: Op) -> bool:
         """Whether an op is a reduction with a loop over its elements inside the loop that it reduces."""
-        _, inside = self.around_reduction(op, 0)
-        return not inside.isdisjoint(op.axes)  # with blocks, the elements of a block are a loop too
+        # with blocks, the elements of a block are a loop too
+        return isinstance(op.attrs, Reduce) and not self.around_reduction(op.attrs, 0)[1].isdisjoint(op.axes)
 
-    def around_reduction(self, op: Op, depth: int) -> tuple[set[str], set[str]]:
-        """The axes of the loops from `depth` on that stand outside of the first one that an op reduces; the others."""
+    def around_reduction(self, attrs: Reduce, depth: int) -> tuple[set[str], set[str]]:
+        """The axes of the loops from `depth` on that stand outside of the first one that is reduced; the others."""
         order = [level.axis for level in self.levels[depth:]]
-        begins = next((n for n, axis in enumerate(order) if axis in op.reduced_axes), len(order))
+        begins = next((n for n, axis in enumerate(order) if axis in attrs.axes), len(order))
         return set(order[:begins]), set(order[begins:])
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         """The loop at `depth` with the steps of a group inside."""
         level = self.levels[depth]
         carries = tuple(p for p in group if self.ends_at(p, depth) or self.begins_anew(p, level))
-        lanes = 0
         if kind == "vector" and any(self.is_scan(p, level.axis) for p in group):
             kind = "serial"
-        if kind == "vector" or level.has_lanes:
-            joined = [p for p in group if level.axis in self.ops[p].reduced_axes]
-            if joined:
-                lanes = self.lane_count(joined, level)
+        has_lanes = kind == "vector" or level.has_lanes
+        joined = [p for p in group if has_lanes and level.axis in self.ops[p].reduced_axes]
+        lanes = self.lane_count(joined, level) if joined else 0
         body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
         return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
 
