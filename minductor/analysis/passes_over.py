@@ -40,8 +40,9 @@ def longest_chain(ops: Sequence[Op], members: Sequence[int], counts: Callable[[i
 
 def overwriting_stores(ops: Sequence[Op], members: Sequence[int]) -> list[int]:
     """The stores to storages that other members load: they must not run in a pass before those loads."""
-    loaded = {load.ref.storage for load in body_reads(Body(tuple(ops[p] for p in members)))}
-    return [p for p in members if isinstance(store := ops[p].attrs, Store) and store.ref.storage in loaded]
+    stores = {p: store.ref.storage for p in members if isinstance(store := ops[p].attrs, Store)}
+    loaded = {load.ref.storage for load in body_reads(Body(tuple(ops[p] for p in members)))} if stores else ()
+    return [p for p, storage in stores.items() if storage in loaded]
 
 
 def is_reduced(op: Op, ops: Sequence[Op]) -> bool:

@@ -271,8 +271,7 @@ class _Placer:
         phase |= {p: last + (p not in inner) for p in overwriting_stores(self.ops, members)}
 
         def may_move(p: int) -> bool:
-            is_fixed = self.ops[p].is_effect or self.is_reduced_at(p, depth) or self.is_part(p, depth)
-            return p in inner and not is_fixed
+            return p in inner and not (self.ops[p].is_effect or self.is_reduced_at(p, depth) or self.is_part(p, depth))
 
         return moved_to_use(self.ops, phase, may_move)
 
@@ -362,7 +361,7 @@ class _Placer:
         """
 
         def operands(user: int) -> list[int]:
-            args = (a for a in self.ops[user].args if a in inner and not self.is_reduced_at(a, depth))
-            return [a for a in args if a not in self.rows or self.is_of_scan(user)]
+            args = [a for a in self.ops[user].args if a in inner and (a not in self.rows or self.is_of_scan(user))]
+            return [a for a in args if not self.is_reduced_at(a, depth)]
 
         return needed(group, operands)
