@@ -44,7 +44,7 @@ RECIPES = (
     *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter", "scatter_blocks"),
     *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),
     *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks"),
-    *("rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
+    *("rows", "across_rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
     *("columns", "columns_in_parts"),
 )
 

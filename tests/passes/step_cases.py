@@ -398,6 +398,10 @@ def summed(*size: int, over: int) -> Sketch:
     return cases.reduced(size, (over,), "sum")
 
 
+def highest(*size: int, over: int) -> Sketch:
+    return cases.reduced(size, (over,), "max")
+
+
 def sums_of_bent(columns: int) -> Sketch:
     """Sums of rows, and of rows that are reflected at their start."""
     s = Sketch((30, columns))
@@ -451,6 +455,8 @@ RUNS = (
     Run("cpu", "scan", lambda: cases.scan_between_maps(2, 600, reverse=False)),
     Run("cpu", "scan", sums_of_scans),
     Run("cpu", "rows", cases.group_norm),
+    Run("cpu", "across_rows", lambda: highest(3, 70, 5, over=2)),
+    Run("cpu", "across_rows", lambda: highest(300, 7, over=1)),
     Run("cpu", "rows_and_columns", cases.both_ways_of_four_axes),
     Run("cpu", "side_by_side", softmax_of_batches),
     Run("cpu", "side_by_side", lambda: softmax_of_scaled(70), "stage"),
@@ -498,6 +504,9 @@ REFUSALS = (
     Refusal("scalar", "cpu", "scalar_elements", cases.broadcasts, "no place is loaded"),
     Refusal("scalar", "cpu", "scalar_elements", lambda: softmax_of_gathered(30, 90), "it reduces"),
     Refusal("rows", "cpu", "rows", cases.rows_and_columns, "columns are reduced too"),
+    Refusal("across_rows", "cpu", "across_rows", lambda: summed(70, 7, over=1), "a sum depends on the order"),
+    Refusal("across_rows", "cpu", "across_rows", lambda: highest(70, 70, over=1), "the rows are too long"),
+    Refusal("across_rows", "cpu", "across_rows", lambda: highest(7, over=0), "there is one row"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", cases.group_norm, "only rows are reduced"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", lambda: both_sums(8, 8000), "too few parts for the threads"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(70, 70), "the rows are too long"),
@@ -585,6 +594,10 @@ FAULTS = (
     Fault("scalar", "refusal", "or not _gathers(draft)", ""),
     Fault("rows", "nest", "_inner(draft, _joined(draft))", "_inner(draft, ())"),
     Fault("rows", "refusal", "None if _both_ways(draft)", "None if draft.staged"),
+    Fault("across_rows", "nest", "max(draft.kept, key=draft.size)", "row"),
+    Fault("across_rows", "refusal", "not in IN_ANY_ORDER", "is None"),
+    Fault("across_rows", "refusal", "short > ACROSS", "short < 1"),
+    Fault("across_rows", "refusal", "not draft.kept or", ""),
     Fault("rows_and_columns", "nest", "for n in inner)", "for n in down)"),
     Fault("rows_and_columns", "refusal", "hints) is not None", 'hints) == ""', "cpu_steps:_both_ways"),
     Fault("rows_side_by_side", "nest", '        draft.level(beside, "vector"),\n', ""),

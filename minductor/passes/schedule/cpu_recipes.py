@@ -33,6 +33,7 @@ ROWS = (
     Recipe("rows", (cpu.rows, cpu.settle)),
     Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
     Recipe("side_by_side", (rows_side_by_side, cpu.settle)),
+    Recipe("across_rows", (cpu.across_rows, cpu.settle)),
     Recipe("rows_in_parts", (cpu.rows, cpu.parts, cpu.settle)),
     Recipe("two_steps", (cpu.two_steps, cpu.settle)),
     Recipe("two_steps_in_parts", (cpu.two_steps, cpu.parts, cpu.settle)),

@@ -30,6 +30,8 @@ SHARED_BLOCK = 128  # indices that are kept for the rows that share them
 SHARING_BLOCK = 64  # rows that share kept indices
 COLUMN_BLOCK = 256  # accumulators of a kernel that reduces columns
 WIDE_COLUMN_BLOCK = 1024  # accumulators, if the rows are cut into parts instead: reads are contiguous for longer
+ACROSS = 64  # elements of a row; longer ones fill vectors by themselves
+IN_ANY_ORDER = ("max", "min", "argmax", "argmin", "last_max", "last_min", "any", "all")  # reductions
 SCAN_BLOCK = 512  # elements of a row around a scan; values kept between its loops then fit the first-level cache
 SCAN_BLOCKS = 32  # blocks of a scan in a block around them
 CROSSING_BLOCK = 128  # elements along which a transposed load is contiguous: several whole cache lines
@@ -189,6 +191,20 @@ def _scatter(draft: Draft, block: int) -> Draft:
 def rows(draft: Draft) -> Draft | None:
     """Row by row: the vector loop runs along the row. Legal unless the kernel reduces rows and columns in one pass."""
     return None if _both_ways(draft) else draft._replace(levels=(*_parallel(draft), *_inner(draft, _joined(draft))))
+
+
+def across_rows(draft: Draft) -> Draft | None:
+    """Short rows side by side: the vector loop runs over rows, with strided loads and an accumulator for each row.
+
+    Legal for reductions whose result does not depend on the order. Sums do: with another recipe they have other bits.
+    """
+    row, short = draft.vector, draft.touches.extents.get(draft.vector or "")
+    reduces = [op.attrs for op in draft.kernel.body.ops if isinstance(op.attrs, Reduce)]
+    if row is None or draft.joined != (row,) or short is None or short > ACROSS or draft.touches.scanned:
+        return None
+    if not draft.kept or any(each.combine.name not in IN_ANY_ORDER for each in reduces):
+        return None
+    return _columns(draft._replace(vector=max(draft.kept, key=draft.size)), COLUMN_BLOCK)
 
 
 def columns(draft: Draft) -> Draft:
