@@ -143,11 +143,12 @@ class _Pricer:
         cached = sum(walk.times * self.cached(walk) for walk in self.walks) * self.programs
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
         busy = min(1.0, max(1, self.programs) / max(1, self.target.multiprocessors))  # an axis may be empty
+        waves = max(1.0, self.programs / (self.resident * max(1, self.target.multiprocessors)))
         return Cost(
             self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
             (cached + self.spilled_bytes() / machine.cache_bandwidth + self.exchanged() * machine.exchange) / busy,
             work / machine.operations / busy,
-            self.waves * self.program_seconds(),
+            waves * self.program_seconds(),
             machine.launch,
             NORM if self.resident > 1 else LONE_NORM,
         )
@@ -243,10 +244,6 @@ class _Pricer:
         return max(1, min(limits))
 
     # --- time
-
-    @property
-    def waves(self) -> float:
-        return max(1.0, self.programs / (self.resident * max(1, self.target.multiprocessors)))
 
     def program_seconds(self) -> float:
         """The time of one program that runs alone: loads that wait for each other, and reductions over its threads."""

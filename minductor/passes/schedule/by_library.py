@@ -147,9 +147,8 @@ class _Split:
         if split is None or any(s.kind in ("axis", "value") for s in free_symbols(split[1])):
             return None
         strides = tuple(split[0][self.axes[name].symbol] for name in axes)
-        if any(s.kind == "axis" for stride in strides for s in free_symbols(stride)):
-            return None
-        if not all(at_least(stride, 0) for stride in strides):
+        is_bent = any(s.kind == "axis" for stride in strides for s in free_symbols(stride))
+        if is_bent or not all(at_least(stride, 0) for stride in strides):
             return None
         return View(load.ref, dtype, tuple(self.axes[name].extent for name in axes), strides, split[1])
 
