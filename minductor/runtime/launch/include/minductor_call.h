@@ -38,7 +38,7 @@ enum md_DType : int32_t {
 #ifdef __linux__
 extern "C" int madvise(void*, size_t, int) noexcept;
 static inline void md_huge_pages(void* data, int64_t bytes) {
-  if (__builtin_expect(bytes < (8 << 20), 1)) return;
+  if (__builtin_expect(bytes < (32 << 20), 1)) return;
   const uint64_t page = 4096, begin = ((uint64_t)data + page - 1) / page * page, end = ((uint64_t)data + bytes) / page * page;
   madvise((void*)begin, end - begin, 14);
 }
