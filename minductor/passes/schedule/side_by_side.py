@@ -18,7 +18,7 @@ SIDE = 16  # rows of a block: the widest vector of four-byte values
 FEW_ROWS = 64  # fewer are not worth the transposing
 # A row by itself waits for the join of its lanes before each further reduction. That costs more than transposing if the
 # row is short and has two reductions in turn.
-SHORT_ROW = 40  # elements; measured: a softmax of rows of 40 is a fifth faster so, one of 48 slower
+SHORT_ROW = 40  # elements; a softmax of rows of 40 in the cache is a fifth faster so, one outside of it no slower
 IN_TURN = 2  # reductions
 
 
