@@ -49,43 +49,47 @@ MD_INLINE float md_copysign(float x, float s) { return __builtin_copysignf(x, s)
 MD_INLINE double md_copysign(double x, double s) { return __builtin_copysign(x, s); }
 
 //@ md_ldexp_f32 :
-// value * 2 ** n, where the low nine bits of `t` are n in [-256, 255]. The factor is applied in halves, so that a result
-// below the normal range rounds once.
+// value * 2 ** n, where the low nine bits of `t` are n + 254, for n in [-252, 254]. The factor is applied in halves, so
+// that a result below the normal range rounds once.
 MD_INLINE float md_ldexp_f32(float value, uint32_t t) {
-  uint32_t n = t << 23;
-  uint32_t half = (uint32_t)((int32_t)n >> 1) & 0xff800000u;
-  return value * md_float(half + 0x3f800000u) * md_float(n - half + 0x3f800000u);
+  uint32_t half = t >> 1;
+  return value * md_float(half << 23) * md_float((t - half) << 23);
 }
-// value * 2 ** n for n in [-126, 127]: one factor
-MD_INLINE float md_scale_f32(float value, uint32_t t) { return value * md_float((t << 23) + 0x3f800000u); }
 
 //@ md_exp_parts_f32 :
-// Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the low bits, which costs no conversion.
+// Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the low bits, which costs no conversion. What is
+// added besides makes of these bits those of a float: with 127 they are the exponent of 2 ** n.
+template <int added> MD_INLINE float md_rounder() { return 0x1.8p23f + (float)added; }
+// As an integer, a float below 2**24 is limited in one operation. At most 129: there a float is infinite.
+template <int added> MD_INLINE float md_limit_exponent(float t) {
+  int32_t b = (int32_t)md_bits(t), most = 0x4b400000 + added + 129;
+  return md_float((uint32_t)(b > most ? most : b));
+}
 #define MD_C_EXP_F32 0.49999994f, 0.16666517f, 0.041668102f, 0.008369193f, 0.0013838912f
-struct md_exp_parts { float tail; uint32_t exponent; };  // exp(x) = (1 + tail) * 2 ** exponent
-// the argument is x + low, |x| < 2**21, |low| < 0.05
-MD_INLINE md_exp_parts md_exp_parts_f32(float x, float low = -0.0f) {
-  float t = md_fma(x, 0x1.715476p+0f, 0x1.8p23f);
-  float n = t - 0x1.8p23f;
+// exp(x + low) = (1 + tail) * 2 ** n, where the low bits of `exponent` are n + added
+struct md_exp_parts { float tail; uint32_t exponent; };
+// -2**21 < x, |low| < 0.05. Above 89, where exp(x) is infinite, n stays 129 and the tail grows to infinity with x. A NaN
+// makes the tail a NaN.
+template <int added> MD_INLINE md_exp_parts md_exp_parts_f32(float x, float low = -0.0f) {
+  float t = md_limit_exponent<added>(md_fma(x, 0x1.715476p+0f, md_rounder<added>()));
+  float n = t - md_rounder<added>();
   float r = md_fma(n, -0x1.62e4p-1f, x) + low;
   r = md_fma(n, -0x1.7f7d1cp-20f, r);
   return {md_fma(r * r, md_poly(r, MD_C_EXP_F32), r), md_bits(t)};
 }
-// a NaN stays: the comparison is false
-MD_INLINE float md_limit_f32(float x, float most) { return md_copysign(__builtin_fabsf(x) > most ? most : __builtin_fabsf(x), x); }
 
 //@ md_exp_f32 : md_exp_parts_f32 md_ldexp_f32
 MD_INLINE float md_exp_f32(float x) {
-  md_exp_parts e = md_exp_parts_f32(md_limit_f32(x, 120.0f));
-  return md_ldexp_f32(1.0f + e.tail, e.exponent);
+  md_exp_parts e = md_exp_parts_f32<254>(x);
+  float y = md_ldexp_f32(1.0f + e.tail, e.exponent);
+  return x < -104.0f ? 0.0f : y;
 }
 
 //@ md_expm1_f32 : md_exp_parts_f32
 // 2 ** n * (1 + tail) - 1; half of each term, so that 2 ** 128 does not occur
 MD_INLINE float md_expm1_f32(float x) {
-  md_exp_parts e = md_exp_parts_f32(x > 100.0f ? 100.0f : (x < -40.0f ? -40.0f : x));
-  uint32_t n = e.exponent << 23;
-  float half = md_float(((int32_t)n > 0x40000000 ? 0x40000000u : n) + 0x3f000000u);
+  md_exp_parts e = md_exp_parts_f32<126>(x < -40.0f ? -40.0f : x);
+  float half = md_float(e.exponent << 23);
   float y = 2.0f * md_fma(half, e.tail, half - 0.5f);
   return md_copysign(x > 88.8f ? MD_INF : y, x);
 }
@@ -146,40 +150,39 @@ MD_INLINE float md_log1p_f32(float x) {
   return (__builtin_fabsf(x) < 0x1p-25f) | (x == MD_INF) ? x : y;
 }
 
-//@ md_tanh_f32 : md_exp_parts_f32 md_ldexp_f32
+//@ md_tanh_f32 : md_exp_parts_f32
 #define MD_C_TANH_F32 -0.33333293f, 0.13331655f, -0.053753957f, 0.020678341f, -0.0057432554f
 MD_INLINE float md_tanh_f32(float x) {
   float a = __builtin_fabsf(x), t = x * x;
   float small = md_fma(a * t, md_poly(t, MD_C_TANH_F32), a);
-  md_exp_parts e = md_exp_parts_f32(a > 10.0f ? 20.0f : 2.0f * a);
-  float large = 1.0f - 2.0f / (md_scale_f32(1.0f + e.tail, e.exponent) + 1.0f);
+  md_exp_parts e = md_exp_parts_f32<126>(2.0f * a);
+  float large = 1.0f - 1.0f / md_fma(1.0f + e.tail, md_float(e.exponent << 23), 0.5f);
   return md_copysign(a < 0.625f ? small : large, x);
 }
 
-//@ md_sigmoid_f32 : md_exp_parts_f32 md_ldexp_f32
-// Half of exp(-x) fits one factor of two; doubled it overflows where eager's does, to sigmoid 0.
+//@ md_sigmoid_f32 : md_exp_parts_f32
+// Half of 2 ** n fits one factor; exp(-x) overflows where eager's does, to sigmoid 0.
 MD_INLINE float md_sigmoid_f32(float x) {
-  md_exp_parts e = md_exp_parts_f32(-md_limit_f32(x, 89.0f));
-  int32_t factor = (int32_t)((e.exponent << 23) + 0x3f000000u);
-  float half = (1.0f + e.tail) * md_float((uint32_t)(factor < 0 ? 0 : factor));
-  return 1.0f / md_fma(half, 2.0f, 1.0f);
+  md_exp_parts e = md_exp_parts_f32<126>(-x);
+  float y = md_fma(md_fma(e.tail, 2.0f, 2.0f), md_float(e.exponent << 23), 1.0f);
+  return 1.0f / (x > 80.0f ? 1.0f : y);
 }
 
 //@ md_sinh_f32 md_cosh_f32 : md_exp_parts_f32
-// e / 2 and 1 / (2 * e), where e = exp(|x|) may itself overflow: a quarter of it never does.
+// e / 2 and 1 / (2 * e), where e = exp(|x|) may itself overflow: a quarter of 2 ** n never does.
 #define MD_C_SINH_F32 0.16666667f, 0.008333307f, 0.00019843873f, 2.7760586e-06f
 MD_INLINE float md_half_exp_f32(float a) {
-  md_exp_parts e = md_exp_parts_f32(a);
-  return 2.0f * ((1.0f + e.tail) * md_float((e.exponent << 23) + 0x3e800000u));
+  md_exp_parts e = md_exp_parts_f32<125>(a);
+  return 2.0f * ((1.0f + e.tail) * md_float(e.exponent << 23));
 }
 MD_INLINE float md_sinh_f32(float x) {
   float a = __builtin_fabsf(x), t = x * x;
-  float e = md_half_exp_f32(md_limit_f32(a, 89.6f));
+  float e = md_half_exp_f32(a);
   return md_copysign(a < 1.0f ? md_fma(a * t, md_poly(t, MD_C_SINH_F32), a) : e - 0.25f / e, x);
 }
 MD_INLINE float md_cosh_f32(float x) {
   float a = __builtin_fabsf(x);
-  float e = md_half_exp_f32(md_limit_f32(a, 89.6f));
+  float e = md_half_exp_f32(a);
   return e + 0.25f / e;
 }
 
@@ -205,19 +208,21 @@ MD_INLINE float md_atanh_f32(float x) {
   return md_copysign(0.5f * md_log1p_f32(2.0f * a / (1.0f - a)), x);
 }
 
-//@ md_exp2_parts_f32 :
+//@ md_exp2_parts_f32 : md_exp_parts_f32
 #define MD_C_EXP2_F32 0.69314724f, 0.24022655f, 0.055502728f, 0.009617063f, 0.0013417688f, 0.0001582538f
-struct md_exp2_parts { float value; uint32_t exponent; };  // 2 ** x = value * 2 ** exponent, |x| < 2**21
-MD_INLINE md_exp2_parts md_exp2_parts_f32(float x) {
-  float t = x + 0x1.8p23f;
-  float r = x - (t - 0x1.8p23f);
+// 2 ** x = value * 2 ** n, as md_exp_parts_f32; -2**21 < x
+struct md_exp2_parts { float value; uint32_t exponent; };
+template <int added> MD_INLINE md_exp2_parts md_exp2_parts_f32(float x) {
+  float t = md_limit_exponent<added>(x + md_rounder<added>());
+  float r = x - (t - md_rounder<added>());
   return {md_fma(r, md_poly(r, MD_C_EXP2_F32), 1.0f), md_bits(t)};
 }
 
-//@ md_exp2_f32 : md_exp2_parts_f32 md_exp_parts_f32 md_ldexp_f32
+//@ md_exp2_f32 : md_exp2_parts_f32 md_ldexp_f32
 MD_INLINE float md_exp2_f32(float x) {
-  md_exp2_parts e = md_exp2_parts_f32(md_limit_f32(x, 160.0f));
-  return md_ldexp_f32(e.value, e.exponent);
+  md_exp2_parts e = md_exp2_parts_f32<254>(x);
+  float y = md_ldexp_f32(e.value, e.exponent);
+  return x < -151.0f ? 0.0f : y;
 }
 
 //@ md_erf_small_f32 :
@@ -242,7 +247,7 @@ MD_INLINE float md_erfc_f32(float x) {
   float a = __builtin_fabsf(x);
   a = a > 10.5f ? 10.5f : a;
   float h = md_float(md_bits(a) & 0xfffff000u);
-  md_exp_parts e = md_exp_parts_f32(-(h * h), (h - a) * (h + a));
+  md_exp_parts e = md_exp_parts_f32<254>(-(h * h), (h - a) * (h + a));
   float n = a - 3.0f, d = a + 3.0f;
   float p = md_poly(n / d, MD_C_ERFC_F32);
   float y = md_ldexp_f32(md_fma(p, e.tail, p), e.exponent);
