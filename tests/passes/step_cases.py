@@ -326,12 +326,12 @@ def group_norm(groups: int, width: int, count: int, more: str = "") -> Sketch:
     return s
 
 
-def softmax_of_halves(rows: int, columns: int) -> Sketch:
-    """A softmax that is stored with 16 bits."""
+def softmax_of_halves(rows: int, columns: int, *, stored: DType = BF16, is_share: bool = True) -> Sketch:
+    """A softmax that is stored with 16 bits. Without `is_share` the elements are divided, not their exponentials."""
     s = Sketch((rows, columns))
     x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
     e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
-    s.write(s.b.op("div", e, s.b.reduce([e], ["i1"], combine("sum", F32))), BF16)
+    s.write(s.b.op("div", e if is_share else x, s.b.reduce([e], ["i1"], combine("sum", F32))), stored)
     return s
 
 
@@ -489,6 +489,7 @@ RUNS = (
     Run("cpu", "transposed", cases.permuted, "stage"),
     Run("cpu", "rows", lambda: softmax(2, 3000), "unblock"),
     Run("sm_90", "persistent", lambda: softmax_of_halves(8, 100), "divide_once"),
+    Run("cpu", "rows", lambda: softmax(2, 300), "divide_with_rest"),
 )
 
 REFUSALS = (
@@ -564,6 +565,13 @@ REFUSALS = (
     Refusal("unblock", "cpu", "blocks", lambda: mapped(2, 9000), "threads share the blocks"),
     Refusal("unblock", "cpu", "columns", lambda: summed(130, 70, over=0), "each block has accumulators"),
     Refusal("divide_once", "sm_90", "persistent", lambda: softmax(8, 300), "the quotients are stored with 32 bits"),
+    Refusal(
+        "divide_with_rest",
+        "cpu",
+        "rows",
+        lambda: softmax_of_halves(2, 300, stored=F32, is_share=False),
+        "its rest may be NaN",
+    ),
 )
 
 FAULTS = (
@@ -685,6 +693,8 @@ FAULTS = (
     Fault("unblock", "nest", "carries=loop.carries", "carries=()", "unblock:_plain"),
     Fault("unblock", "refusal", 'loop.kind == "serial" and', "", "unblock:_plain"),
     Fault("unblock", "refusal", "or inner.carries", "", "unblock:_plain"),
-    Fault("divide_once", "nest", "constant(1.0, F32)", "constant(2.0, F32)"),
+    Fault("divide_once", "nest", '"mul", x, inverse', '"mul", x, x'),
     Fault("divide_once", "refusal", "dtype.itemsize == 2", "dtype.itemsize", "reciprocal:_is_short_store"),
+    Fault("divide_with_rest", "nest", 'b.op("neg", quotient)', "quotient", "reciprocal:_corrected"),
+    Fault("divide_with_rest", "refusal", "ops[n].args[0] in ops[ops[n].args[1]].args", "True"),
 )

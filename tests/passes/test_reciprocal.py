@@ -1,10 +1,12 @@
-"""One division for each row of a softmax: only where 16-bit storage rounds the difference away, and nowhere else."""
+"""One division for each row of a softmax: a product where 16-bit storage hides its rounding, else a corrected one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import Tensor
 
 from minductor.core.dtypes import BF16, F16, F32, DType
 from minductor.ir.program.nodes import Kernel
@@ -49,3 +51,20 @@ def test_quotients_that_are_stored_with_16_bits_are_products(stored: DType) -> N
 )
 def test_other_quotients_stay(case: dict[str, object]) -> None:
     assert quotients(**case) == ["div"]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_corrected_products_are_the_quotients(dtype: torch.dtype) -> None:
+    """Bit by bit, in rows with NaN, infinities and exponentials that round to zero as well."""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        shares = (x - x.amax(-1, keepdim=True)).exp()
+        total = shares.sum(-1, keepdim=True)
+        return shares, total, shares / total
+
+    x = torch.randn(400, 1000, generator=torch.Generator().manual_seed(0), dtype=dtype) * 9
+    x[0, 3], x[1, 4], x[2, 5], x[3] = torch.nan, torch.inf, -torch.inf, -torch.inf
+    x[4, :500] = -1e4
+    compiled = torch.compile(program, backend="minductor", fullgraph=True)
+    shares, total, quotients = compiled(x)
+    torch.testing.assert_close(quotients, shares / total, rtol=0, atol=0, equal_nan=True)

@@ -52,11 +52,12 @@ def function_of(step: Any) -> Any:
 def placing_steps() -> dict[str, FunctionType]:
     """By name each step that is no part of a recipe: it edits each kernel before its draft, or each nest behind it."""
     found: dict[str, FunctionType] = {}
-    for caller in (cpu_place.place, gpu_recipes.drafts):
+    apart = {draft.__name__, ordered_axes.__module__}  # what looks at a kernel is no step
+    for caller in (cpu_place.place, cpu_recipes.drafts, gpu_recipes.drafts):
         for name in caller.__code__.co_names:
             step = caller.__globals__.get(name)
             if isinstance(step, FunctionType) and step.__module__.startswith("minductor.passes.schedule."):
-                found |= {} if step.__module__ in (caller.__module__, draft.__name__) else {name: step}
+                found |= {} if step.__module__ in (caller.__module__, *apart) else {name: step}
     return found
 
 
@@ -107,7 +108,7 @@ def changes(name: str) -> Iterator[list[bool]]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cpu_place, gpu_recipes):
+        for module in (cpu_place, cpu_recipes, gpu_recipes):
             patch.setattr(module, name, noted, raising=False)
         yield found
 

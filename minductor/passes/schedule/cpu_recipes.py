@@ -11,6 +11,7 @@ from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule import cpu_steps as cpu
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.ordered_axes import ordered_axes
+from minductor.passes.schedule.reciprocal import divide_once, divide_with_rest
 from minductor.passes.schedule.side_by_side import rows_side_by_side
 from minductor.target import Target
 
@@ -53,6 +54,7 @@ POINTWISE = (
 
 def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
+    kernel = divide_with_rest(divide_once(kernel, buffers))
     start = blank(kernel, buffers, target, hints)._replace(ordered=ordered_axes(kernel, buffers))
     made = {recipe.name: recipe.apply(start) for recipe in _recipes(start)}
     return {name: draft for name, draft in made.items() if draft is not None}
