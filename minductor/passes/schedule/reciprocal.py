@@ -31,7 +31,7 @@ Quotient = Callable[[Builder, int, int, int], int]
 
 
 def divide_once(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
-    """The kernel with a product in place of each division by a softmax's sum whose quotients are stored with 16 bits."""
+    """The kernel with a product in place of each division by a softmax's sum that is stored with 16 bits."""
     ops = kernel.body.ops
     wide = {arg for op in ops for arg in op.args if not _is_short_store(op, buffers)}
     divisions = {n for n in _divisions(ops) if ops[n].dtype == F32 and n not in wide}
