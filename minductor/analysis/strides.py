@@ -12,11 +12,12 @@ and changes along the axis, as in a gather.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from minductor.core.expressions.algebra import const_and_terms
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
-from minductor.ir.program.nodes import Atomic, Load, Op, Store
+from minductor.ir.program.nodes import Atomic, Check, Load, Op, Store
 
 
 @lru_cache(4096)  # each draft of a kernel and each price asks for the same few indices again
@@ -43,3 +44,13 @@ def constant_step(op: Op, axis: Symbol) -> int | None:
     """The step along an axis if it is a known number of elements, else None."""
     found = step_of(op, axis)
     return None if found is None else as_int(found)
+
+
+def row_size(op: Op, ops: Sequence[Op]) -> int | None:
+    """The elements of the row of memory that a load reads at loaded places; None if there is none of a known size."""
+    assert isinstance(op.attrs, Load)
+    values = [s for s in free_symbols(op.attrs.index) if s.kind == "value"]
+    checks = [attrs for a in op.args if isinstance(attrs := ops[a].attrs, Check) and attrs.symbol in values]
+    if len(values) != 1 or len(checks) != 1 or as_int(step_along(op.attrs.index, values[0])) != 1:
+        return None
+    return as_int(checks[0].size)

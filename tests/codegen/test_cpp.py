@@ -35,6 +35,7 @@ from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, integers, randn, softmax
+from tests.passes.step_cases import gathered_rows
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
@@ -221,6 +222,21 @@ def test_masks_that_vary_along_the_loop_are_asked_for_in_it() -> None:
     wrong = str(made).replace(loop, loop.replace("{", f"unmasked %{mask} {{"))
     with pytest.raises(VerifyError, match="are known before it begins"):
         verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "schedule")
+
+
+def test_a_row_is_fetched_before_the_loop_that_gathers_from_it() -> None:
+    program = schedule(gathered_rows(30, 64, 100).program(), CPU)
+    made = scheduled(kernel_of(program))
+    (loop,) = [loop for loop in loops(made.steps) if loop.fetched]
+    text = text_of(program, "f")
+    row = next(line for line in text.splitlines() if "md_fetch(" in line)
+    assert row.strip() == "md_fetch(in1 + 100 * i0, 100 * 4);"
+    assert text.index(row) < text.index("MD_SCALAR;")
+    verify(program, "schedule")
+    for other in (0, 1):  # a load that moves with the loop, and no load
+        wrong = str(made).replace(f"fetch %{loop.fetched[0]}", f"fetch %{other}")
+        with pytest.raises(VerifyError, match="is known before its loop"):
+            verify(replace(program, nodes=(replace(kernel_of(program), schedule=parse_schedule(wrong)),)), "schedule")
 
 
 def test_what_has_16_bits_already_is_not_converted() -> None:

@@ -1,6 +1,7 @@
 """Every step that chooses loops: what it refuses, that its nests are right, and that faults of its code are noticed.
 
-Takes the table in `step_cases.py`. Refuses a recipe or a step that the table lacks, so that a new one brings its rows.
+Takes the tables in `step_cases.py` and `step_faults.py`. Refuses a recipe or a step that the tables lack, so that a new
+one brings its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from minductor.target import Env, by_name
 from pytest_plugin.adapters import Mutant
 from pytest_plugin.faults.mutants import mutated
 from tests.codegen.cases import SIZES
-from tests.passes.step_cases import FAULTS, REFUSALS, RUNS, Fault, Refusal, Run
+from tests.passes.step_cases import REFUSALS, RUNS, Refusal, Run
+from tests.passes.step_faults import FAULTS, Fault
 from tests.runtime.nests import arguments, assert_same, kernels
 
 CPU = (cpu_recipes.POINTWISE, cpu_recipes.ROWS, cpu_recipes.COLUMNS, cpu_recipes.SCAN, cpu_recipes.SCATTER)

@@ -4,6 +4,12 @@
 // A reduce along a vector loop has W accumulators, one a lane: element e of the loop goes to lane e % W, on every CPU,
 // so the count fixes the bits. The compiler turns the arrays into vector registers, since W is a constant.
 
+//@ md_fetch :
+// Asks for the lines of memory at `row`, which a loop then reads in an order that the processor does not foresee.
+MD_INLINE void md_fetch(const void* row, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char*)row + at);
+}
+
 //@ md_lanes :
 // body(i, l) for i in [begin, end), where l is the lane of i
 template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F body) {

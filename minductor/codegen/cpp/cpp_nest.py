@@ -282,6 +282,7 @@ class NestPrinter:
         if found := self.converted(loop):
             self.run_strips(loop, found)
             return
+        self.out.add(*(self.values.fetch(self.ops[p], self.ops) for p in loop.fetched))
         saved = self.scope()
         chain = _collapsed(loop)
         pragma = len(self.out.lines)

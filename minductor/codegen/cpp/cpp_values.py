@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from minductor.analysis.strides import row_size
 from minductor.codegen.cpp.cpp_stored import How
 from minductor.codegen.cpp.cpp_text import Lines, index_text, literal
 from minductor.codegen.operator_spelling import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
 from minductor.core.dtypes import BOOL, F32, I64, DType
-from minductor.core.expressions.expr import Expr, Symbol, free_symbols
+from minductor.core.expressions.expr import Expr, Symbol, free_symbols, substitute
 from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.build import parameter_count
 from minductor.ir.program.nodes import (
@@ -182,6 +183,13 @@ class Values:
             self.masked_storages.add(storage)
             return self.element(storage, index)
         return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
+
+    def fetch(self, op: Op, ops: Sequence[Op]) -> str:
+        """The text that asks for the row of memory that a load reads at loaded places."""
+        assert isinstance(op.attrs, Load)
+        name, dtype = self.storages[op.attrs.ref.storage]
+        begin = substitute(op.attrs.index, {s: 0 for s in free_symbols(op.attrs.index) if s.kind == "value"})
+        return f"md_fetch({name} + {self.index(begin)}, {row_size(op, ops)} * {dtype.itemsize});"
 
     def define_bits(self, text: str, label: str) -> str:
         """Defines a float16 value whose bits are also stored unchanged, so that the store converts nothing."""

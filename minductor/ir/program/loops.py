@@ -9,7 +9,7 @@ The text, which `str` writes and `parse_schedule` reads:
     schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*] ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
-                 ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
+                 ["fetch" position*] ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 The kinds of loops on a CPU:
@@ -31,6 +31,7 @@ The words in the head of a loop:
   element of the vector loop inside; element e of the serial loop goes to accumulator e % N in both.
 - `unmasked`: masked ops whose conditions do not depend on the loop. If all of them hold, a copy of the loop without
   masks runs.
+- `fetch`: loads at loaded places in one row of memory. The whole row is asked into the cache before the loop.
 - `cut`: the loop runs in pieces, which end at these values of the axis. Within a piece an index is a simpler
   expression.
 - `whole`: the loop runs through a whole block even where the axis ends earlier. Its ops touch arrays only, and nobody
@@ -78,6 +79,7 @@ class Loop:
     lanes: int = 0
     carries: tuple[int, ...] = ()
     unmasked: tuple[int, ...] = ()
+    fetched: tuple[int, ...] = ()
     cuts: tuple[Expr, ...] = ()
     is_whole: bool = False
 
@@ -160,7 +162,14 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
 
     def steps(old: tuple[Step, ...]) -> tuple[Step, ...]:
         return tuple(
-            replace(s, axis=axes[s.axis], body=steps(s.body), carries=placed(s.carries), unmasked=placed(s.unmasked))
+            replace(
+                s,
+                axis=axes[s.axis],
+                body=steps(s.body),
+                carries=placed(s.carries),
+                unmasked=placed(s.unmasked),
+                fetched=placed(s.fetched),
+            )
             if isinstance(s, Loop)
             else places[s]
             for s in old
@@ -194,7 +203,8 @@ def _lines(steps: Iterable[Step], indent: str) -> Iterator[str]:
 
 def _head(loop: Loop) -> str:
     numbers = {"by": loop.block, "parts": loop.parts, "lanes": loop.lanes}
-    lists = {"carry": print_positions(loop.carries), "unmasked": print_positions(loop.unmasked)}
+    positions = {"carry": loop.carries, "unmasked": loop.unmasked, "fetch": loop.fetched}
+    lists = {word: print_positions(found) for word, found in positions.items()}
     lists["cut"] = " ".join(f"<{at}>" for at in loop.cuts)
     words = "".join(f"{word} {value} " for word, value in {**numbers, **lists}.items() if value)
     return f"{loop.kind} {loop.axis} {words}{'whole ' if loop.is_whole else ''}{{"
@@ -241,7 +251,7 @@ def _read_steps(tokens: Tokens, symbols: Mapping[str, Symbol]) -> tuple[Step, ..
 def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     kind, axis = cast("LoopKind", tokens.take("name")), tokens.take("name")
     numbers = {"by": 0, "parts": 0, "lanes": 0}
-    named: dict[str, tuple[int, ...]] = {"carry": (), "unmasked": ()}
+    named: dict[str, tuple[int, ...]] = {"carry": (), "unmasked": (), "fetch": ()}
     cuts: list[Expr] = []
     is_whole = False
     while not tokens.accept("{"):
@@ -261,4 +271,4 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     body = _read_steps(tokens, symbols)
     tokens.expect("}")
     block, parts, lanes = numbers.values()
-    return Loop(axis, kind, body, block, parts, lanes, named["carry"], named["unmasked"], tuple(cuts), is_whole)
+    return Loop(axis, kind, body, block, parts, lanes, *named.values(), tuple(cuts), is_whole)

@@ -324,6 +324,17 @@ def _masks_known_before(program: ir.Program) -> Iterator[str]:
                     yield f"{kernel.name}: before the loop over {loop.axis} the mask of %{position} is not known"
 
 
+def _rows_known_before(program: ir.Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        ops = kernel.body.ops
+        for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
+            for position in loop.fetched:
+                attrs = ops[position].attrs
+                names = {s.name for s in free_symbols(attrs.index)} if isinstance(attrs, ir.Load) else {loop.axis}
+                if position not in loop.body or loop.axis in names:
+                    yield f"{kernel.name}: before the loop over {loop.axis} the row of %{position} is not known"
+
+
 def _cut_in_order(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         extents = {axis.name: axis.extent for axis in kernel.axes}
@@ -439,6 +450,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "a kernel stays small enough to compile": ("fuse", _limits),
     "each effect stands once in the schedule": ("schedule", _scheduled),
     "the masks that a loop leaves out are known before it begins": ("schedule", _masks_known_before),
+    "a row that is fetched is known before its loop begins": ("schedule", _rows_known_before),
     "the cuts of a loop are in ascending order": ("schedule", _cut_in_order),
     "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),
     "a variant writes what its kernel writes, and reads only what its kernel reads": ("schedule", _variants_agree),

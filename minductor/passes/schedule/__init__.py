@@ -5,7 +5,7 @@ kernel. Codegen prints this schedule and decides nothing. The road of one kernel
 
 - `schedule.py`: the stage. It asks for the drafts of a kernel, places them, prices them and takes the cheapest;
 - `draft.py`: a draft (a kernel and the loops that are chosen for it so far), steps, which edit drafts, and recipes,
-  which are named tuples of steps;
+  which are named tuples of steps. `reciprocal.py` edits a kernel before them (one division for a row of a softmax);
 - `cpu_recipes.py`, `gpu_recipes.py`: the recipes for each kind of kernel, as tables;
 - `cpu_steps.py`, `gpu_steps.py`: the steps. Each is a function of a draft, and says where it is legal;
 - `cpu_place.py`, `gpu_place.py`: the loop nest of a finished draft: in which loops each op is computed, what is
@@ -17,7 +17,8 @@ What the steps use: `ordered_axes.py` (axes of a scatter that must run in order)
 lanes of a vector), `narrow.py` (a reduction over a short contiguous axis in two steps), `online.py` (a softmax in one
 pass), `product_tiles.py` (tiles of matrix products). What follows the placing on a CPU: `short_sums.py` (blocks with
 sums of their own), `group.py` (several rows at a time where columns are summed), `gathers.py` (gathers before the
-vector loop), `unblock.py` (needless block loops go), `stage.py` (transposed loads and stores use a staging buffer),
+vector loop), `unblock.py` (needless block loops go), `fetch.py` (a row that is gathered from is asked into the cache
+before the loop), `stage.py` (transposed loads and stores use a staging buffer),
 `unmask.py` (loops without masks), `cut.py` (loops are cut where an index changes its formula). On a GPU:
 `launch_choices.py` (warps, pipeline stages and blocks for autotuning), `by_library.py` (the variant of a matrix product
 that calls the library).

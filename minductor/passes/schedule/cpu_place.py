@@ -22,6 +22,7 @@ from minductor.ir.program.nodes import Constant, Index, Kernel, Load, Masked, Op
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.cut import cut
 from minductor.passes.schedule.draft import Draft, Level
+from minductor.passes.schedule.fetch import fetch_rows
 from minductor.passes.schedule.gathers import gather_first
 from minductor.passes.schedule.group import ROWS, group
 from minductor.passes.schedule.short_sums import is_long_sum, short_sums
@@ -46,7 +47,7 @@ def place(draft: Draft) -> Kernel:
     schedule = is_columns and group(nest(draft, short_sums(draft, ROWS)), body, touches.extents)
     schedule = schedule or nest(draft, short_sums(draft, 1))
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
-    schedule = unblock(schedule)
+    schedule = fetch_rows(unblock(schedule), draft.kernel)
     schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
     schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
     return replace(draft.kernel, schedule=schedule)
