@@ -37,11 +37,15 @@ extern "C" int64_t fused_div_masked_fill_softmax_0(const uint8_t* __restrict in0
         sum6_lanes[a] = sum6_lanes[a] + sum6_lanes[b];
       });
       const float sum6 = sum6_lanes[0];
+      const float x8 = 1.0f / sum6;
 #pragma omp simd
       for (int64_t i3 = 0; i3 < 24; ++i3) {
         const float x1_kept = x1_row[i3];
-        const float x8 = x1_kept / sum6;
-        out2[576 * i1 + 24 * i2 + i3] = x8;
+        const float x9 = x1_kept * x8;
+        const float x10 = -(x9);
+        const float x11 = md_fma(x10, sum6, x1_kept);
+        const float x12 = md_fma(x11, x8, x9);
+        out2[576 * i1 + 24 * i2 + i3] = x12;
       }
     }
   }

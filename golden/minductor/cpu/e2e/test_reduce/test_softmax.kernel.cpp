@@ -29,11 +29,15 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
       sum3_lanes[a] = sum3_lanes[a] + sum3_lanes[b];
     });
     const float sum3 = sum3_lanes[0];
+    const float x5 = 1.0f / sum3;
 #pragma omp simd
     for (int64_t i1 = 0; i1 < 200; ++i1) {
       const float x0_kept = x0_row[i1];
-      const float x5 = x0_kept / sum3;
-      out1[200 * i0 + i1] = x5;
+      const float x6 = x0_kept * x5;
+      const float x7 = -(x6);
+      const float x8 = md_fma(x7, sum3, x0_kept);
+      const float x9 = md_fma(x8, x5, x6);
+      out1[200 * i0 + i1] = x9;
     }
   }
   return 0;
