@@ -271,4 +271,5 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     body = _read_steps(tokens, symbols)
     tokens.expect("}")
     block, parts, lanes = numbers.values()
-    return Loop(axis, kind, body, block, parts, lanes, *named.values(), tuple(cuts), is_whole)
+    carries, unmasked, fetched = named.values()
+    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, fetched, tuple(cuts), is_whole)
