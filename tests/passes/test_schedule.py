@@ -181,10 +181,12 @@ def test_a_long_row_is_one_block_after_the_other() -> None:
 
 def test_softmax_keeps_the_exponential_and_reads_the_input_twice() -> None:
     assert schedule_of("softmax") == (
+        "%5\n"  # the constant 1, whose quotient with the sum is %6
         "parallel i0 {\n"
         "  vector i1 lanes 64 carry %1 {\n    %0 %1\n  }\n"
         "  vector i1 lanes 64 carry %4 {\n    %0 %2 %3 %4\n  }\n"
-        "  vector i1 {\n    %5 %6\n  }\n"
+        "  %6\n"
+        "  vector i1 {\n    %7 %8 %9 %10 %11\n  }\n"
         "}\nrows %3"
     )
 
