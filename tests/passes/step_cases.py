@@ -330,6 +330,41 @@ def softmax_of_halves(rows: int, columns: int, *, stored: DType = BF16, is_share
     return s
 
 
+def _shares(s: Sketch, x: int) -> tuple[int, int]:
+    """The exponentials of x - maximum, and their sums."""
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
+    return e, s.b.reduce([e], ["i1"], combine("sum", F32))
+
+
+def rows_beside() -> Sketch:
+    """Elements and the sums of their exponentials, and then the exponentials."""
+    s = Sketch((3, 900))
+    x = s.read("a", randn(3, 900), F32, 900 * s.i[0] + s.i[1])
+    e, total = _shares(s, x)
+    s.write(s.b.op("add", total, s.read("b", randn(900), F32, s.i[1])), F32)
+    s.write(s.b.cast(s.b.op("sub", e, total), BF16), BF16)
+    return s
+
+
+def rows_read_again() -> Sketch:
+    """A softmax of rows, with the rows added."""
+    s = Sketch((3, 900))
+    x = s.read("a", randn(3, 900), F32, 900 * s.i[0] + s.i[1])
+    e, total = _shares(s, x)
+    s.write(s.b.op("add", s.b.op("div", e, total), s.read("b", randn(3, 900), F32, 900 * s.i[0] + s.i[1])), F32)
+    return s
+
+
+def softmax_in_place() -> Sketch:
+    """A softmax that overwrites its rows."""
+    s = Sketch((3, 900))
+    i, j = s.i
+    e, total = _shares(s, s.read("io", randn(3, 900), F32, 900 * i + j))
+    s.b.store(Ref("io", 1), 900 * i + j, s.b.op("div", e, total))
+    s.outputs.append(View(Ref("io", 1), F32, (integer(3), integer(900)), (integer(900), integer(1)), integer(0)))
+    return s
+
+
 def product(rows: int, inner: int, columns: int) -> Sketch:
     """A matrix product."""
     s = Sketch((rows, columns, inner))
@@ -487,6 +522,8 @@ RUNS = (
     Run("cpu", "rows", lambda: softmax(2, 300), "divide_with_rest"),
     Run("cpu", "scalar_elements", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
     Run("cpu", "gathers_first", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
+    Run("cpu", "rows", lambda: softmax(3, 900), "keep_in_results"),
+    Run("cpu", "rows_in_parts", lambda: softmax(1, 70000), "keep_in_results"),
 )
 
 REFUSALS = (
@@ -574,4 +611,9 @@ REFUSALS = (
     Refusal(
         "fetch_rows", "cpu", "scalar_elements", lambda: gathered_rows(30, 64, 5, by=1), "each read is of another row"
     ),
+    Refusal("keep_in_results", "cpu", "rows", lambda: softmax(3, 700), "the row is short"),
+    Refusal("keep_in_results", "cpu", "rows", lambda: softmax_of_halves(2, 900), "the store converts"),
+    Refusal("keep_in_results", "cpu", "rows", rows_beside, "the row is read after the store"),
+    Refusal("keep_in_results", "cpu", "rows", softmax_in_place, "the kernel loads what it writes"),
+    Refusal("keep_in_results", "cpu", "rows", rows_read_again, "the row may lie in memory that is loaded again"),
 )

@@ -150,4 +150,11 @@ FAULTS = (
     Fault("fetch_rows", "refusal", "or not axes", "", "fetch:_reads_a_row"),
     Fault("fetch_rows", "refusal", "or along in axes", "", "fetch:_reads_a_row"),
     Fault("fetch_rows", "refusal", "LINE * count // 2", "LARGEST", "fetch:_reads_a_row"),
+    Fault("keep_in_results", "nest", "pairs[row] = store", "pairs[row] = store + 1"),
+    Fault("keep_in_results", "refusal", "row in op.args", "store in op.args", "rows_in_results:_is_read_before"),
+    Fault("keep_in_results", "refusal", "<= SHORT", "<= 0", "rows_in_results:_fits"),
+    Fault("keep_in_results", "refusal", "and touch.dtype ==", "or touch.dtype ==", "rows_in_results:_stores"),
+    Fault("keep_in_results", "refusal", " and storage not in loaded", "", "rows_in_results:_stores"),
+    Fault("keep_in_results", "refusal", "not reloads and", "", "rows_in_results:_is_read_before"),
+    Fault("keep_in_results", "refusal", "<= before", "<= inside[stored]", "rows_in_results:_is_read_before"),
 )

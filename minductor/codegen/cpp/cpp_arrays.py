@@ -10,6 +10,7 @@ that names an element. Refuses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,6 +65,16 @@ class Array:
         for dim in self.dims:
             total *= dim.count
         return total
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow(Array):
+    """A row that is kept in memory, where a store writes after the last reader of the row. `place`: its element."""
+
+    place: Callable[[], str]
+
+    def element(self) -> str:
+        return self.place()
 
 
 @dataclass(frozen=True, slots=True)

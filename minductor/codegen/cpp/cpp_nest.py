@@ -10,10 +10,11 @@ import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from minductor.codegen.cpp import cpp_checks
-from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim
+from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
 from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
@@ -33,6 +34,7 @@ class NestPrinter:
         self.ops = kernel.body.ops
         self.schedule = kernel.schedule
         self.rows = set(kernel.schedule.kept_rows)
+        self.results = dict(kernel.schedule.rows_in_results)
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.values = values
         values.extents = {axis.symbol: axis.extent for axis in kernel.axes}
@@ -120,9 +122,8 @@ class NestPrinter:
 
     def label(self, position: int) -> str:
         if position not in self.labels:
-            op = self.ops[position]
-            stem = op.attrs.combine.name if isinstance(op.attrs, Reduce | Scan) else "x"
-            self.labels[position] = self.values.label(stem)
+            attrs = self.ops[position].attrs
+            self.labels[position] = self.values.label(attrs.combine.name if isinstance(attrs, Reduce | Scan) else "x")
         return self.labels[position]
 
     def value(self, position: int) -> str:
@@ -145,12 +146,17 @@ class NestPrinter:
             users = [p for p, op in enumerate(self.ops) if position in op.args]
             used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
             if where and any(n > where[0] and n not in where for n in used):  # a later step that does not compute it
-                op = self.ops[position]
-                assert op.dtype is not None
-                array = Array(f"{self.label(position)}_row", self.dims(op))
-                count = f"[{array.count()}]" if array.dims else ""
-                self.out.add(f"{array_type(op.dtype)} {array.name}{count};")
-                self.kept[position] = array
+                self.kept[position] = self.row(position)
+
+    def row(self, position: int) -> Array:
+        """The array of a row, which is declared, or the result that the row is kept in."""
+        dims, store = self.dims(self.ops[position]), self.ops[self.results.get(position, position)].attrs
+        if isinstance(store, Store):
+            return ResultRow("", dims, partial(self.values.element, store.ref.storage, store.index))
+        array, dtype = Array(f"{self.label(position)}_row", dims), self.ops[position].dtype
+        assert dtype is not None
+        self.out.add(f"{array_type(dtype)} {array.name}{f'[{array.count()}]' if dims else ''};")
+        return array
 
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
         """The dimensions of an array for a value: its axes whose loops are not open here, or open only for a block."""

@@ -38,6 +38,7 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     where = builder.splice(own, mapping)
     assert kernel.schedule is not None
     rows = tuple(p for p in kernel.schedule.kept_rows if p in place)
+    pairs = tuple(pair for pair in kernel.schedule.rows_in_results if pair[0] in place)
     names = {a.name: b.name for a, b in zip(old, axes, strict=True)}
-    schedule = moved(Schedule(steps, rows), {p: where[n] for p, n in place.items()}, names)
+    schedule = moved(Schedule(steps, rows, pairs), {p: where[n] for p, n in place.items()}, names)
     return replace(kernel, axes=tuple(axes), body=builder.build(), schedule=schedule, access=())

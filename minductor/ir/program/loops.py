@@ -6,7 +6,7 @@ Refuses text that is not a schedule, with ValueError.
 
 The text, which `str` writes and `parse_schedule` reads:
 
-    schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*] ["recipe" NAME]
+    schedule ::= step* ["rows" position*] ["results" position*] ["parts" N*] ["dots" position*] ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
                  ["fetch" position*] ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
@@ -41,6 +41,8 @@ The words after the steps:
 
 - `rows` (field `kept_rows`): ops whose values are kept in an array, one element for each iteration of the loop that
   computes them, because a later loop reads them.
+- `results` (field `rows_in_results`): pairs of such an op and a store behind its last reader. The values are kept where
+  the store will write, and not in an array.
 - `parts`: the steps, counted from 0, at which an independent kernel of a bundle begins (see bundled.py).
 - `dots`: sums of products that a matrix unit computes from the factors (see dots.py); the products exist nowhere.
 - `recipe`: by which recipe of stage `schedule` the loops were chosen. Two schedules with equal loops are equal.
@@ -103,6 +105,7 @@ class Schedule:
 
     steps: tuple[Step, ...]
     kept_rows: tuple[int, ...] = ()
+    rows_in_results: tuple[tuple[int, int], ...] = ()
     parts: tuple[int, ...] = ()
     dots: tuple[int, ...] = ()
     recipe: str = field(default="", compare=False)
@@ -111,6 +114,8 @@ class Schedule:
         lines = list(_lines(self.steps, ""))
         if self.kept_rows:
             lines.append(f"rows {print_positions(self.kept_rows)}")
+        if self.rows_in_results:
+            lines.append(f"results {print_positions(p for pair in self.rows_in_results for p in pair)}")
         if self.parts:
             lines.append(f"parts {' '.join(map(str, self.parts))}")
         if self.dots:
@@ -176,7 +181,11 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
         )
 
     return replace(
-        schedule, steps=steps(schedule.steps), kept_rows=placed(schedule.kept_rows), dots=placed(schedule.dots)
+        schedule,
+        steps=steps(schedule.steps),
+        kept_rows=placed(schedule.kept_rows),
+        rows_in_results=tuple((places[row], places[store]) for row, store in schedule.rows_in_results),
+        dots=placed(schedule.dots),
     )
 
 
@@ -222,13 +231,14 @@ def read_schedule(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Schedule:
     """Consumes a schedule and returns it."""
     steps = _read_steps(tokens, symbols)
     rows = read_positions(tokens) if tokens.accept("rows") else ()
+    pairs = read_positions(tokens) if tokens.accept("results") else ()
     parts: list[int] = []
     if tokens.accept("parts"):
         while tokens.peek.kind == "number":
             parts.append(int(tokens.take("number")))
     dots = read_positions(tokens) if tokens.accept("dots") else ()
     recipe = tokens.take("name") if tokens.accept("recipe") else ""
-    return Schedule(steps, rows, tuple(parts), dots, recipe)
+    return Schedule(steps, rows, tuple(zip(pairs[::2], pairs[1::2], strict=True)), tuple(parts), dots, recipe)
 
 
 def read_positions(tokens: Tokens) -> tuple[int, ...]:

@@ -262,11 +262,12 @@ def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
 
 
 def _is_read_before_write(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether no op of the schedule loads `old` after the first op that stores `new`."""
+    """Whether no op of the schedule loads `old` after the first op that stores `new`, or whose row is kept there."""
     order = tuple(positions(kernel.schedule.steps)) if kernel.schedule else tuple(range(len(kernel.body.ops)))
+    kept = dict(kernel.schedule.rows_in_results) if kernel.schedule else {}
     stored = False
     for position in order:
-        match kernel.body.ops[position].attrs:
+        match kernel.body.ops[kept.get(position, position)].attrs:
             case Store(ref, _) if ref.storage == new:
                 stored = True
             case Load(ref, _) if ref.storage == old and stored:

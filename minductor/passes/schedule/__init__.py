@@ -19,6 +19,7 @@ pass), `product_tiles.py` (tiles of matrix products). What follows the placing o
 sums of their own), `group.py` (several rows at a time where columns are summed), `gathers.py` (gathers before the
 vector loop), `unblock.py` (needless block loops go), `fetch.py` (a row that is gathered from is asked into the cache
 before the loop), `stage.py` (transposed loads and stores use a staging buffer),
+`rows_in_results.py` (long rows are kept where a store writes later),
 `unmask.py` (loops without masks), `cut.py` (loops are cut where an index changes its formula). On a GPU:
 `launch_choices.py` (warps, pipeline stages and blocks for autotuning), `by_library.py` (the variant of a matrix product
 that calls the library).

@@ -25,6 +25,7 @@ from minductor.passes.schedule.draft import Draft, Level
 from minductor.passes.schedule.fetch import fetch_rows
 from minductor.passes.schedule.gathers import gather_first
 from minductor.passes.schedule.group import ROWS, group
+from minductor.passes.schedule.rows_in_results import keep_in_results
 from minductor.passes.schedule.short_sums import is_long_sum, short_sums
 from minductor.passes.schedule.stage import stage
 from minductor.passes.schedule.unblock import unblock
@@ -48,7 +49,7 @@ def place(draft: Draft) -> Kernel:
     schedule = schedule or nest(draft, short_sums(draft, 1))
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
     schedule = fetch_rows(unblock(schedule), draft.kernel)
-    schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
+    schedule = keep_in_results(schedule, draft) if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
     schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
     return replace(draft.kernel, schedule=schedule)
 

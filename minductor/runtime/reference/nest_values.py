@@ -81,6 +81,11 @@ class NestValues(KernelRun):
         self.opened: tuple[Loop, ...] = ()
         self.scopes: list[dict[int, Value]] = []
         self.rows: dict[int, Value] = {}
+        self.rows_in_results = {
+            row: (attrs.ref, attrs.index)
+            for row, store in self.schedule.rows_in_results
+            if isinstance(attrs := self.ops[store].attrs, ir.Store)
+        }
         self.row_places: dict[int, list[int]] = {}  # by the identity of a tuple of steps
         self.free: dict[int, bool] = {}  # by the identity of a loop
         self.carries: dict[int, Carry] = {}
@@ -119,6 +124,7 @@ class NestValues(KernelRun):
         if position in self.carries and isinstance(self.ops[position].attrs, ir.Reduce):
             raise self.unread(user, position, "before its loop is complete")
         found = next((scope[position] for scope in reversed(self.scopes) if position in scope), None)
+        is_row = found is None
         found = found or self.rows.get(position)
         if found is None:
             raise self.unread(user, position, "before it is computed here")
@@ -133,6 +139,8 @@ class NestValues(KernelRun):
             where[n] = slice(at.start - span.start, at.stop - span.start)
         if found.written is not None and not bool(_cut_to(found.written, where).all()):
             raise self.unread(user, position, "in a row of which no step has written this element")
+        if is_row and position in self.rows_in_results:
+            return (super().load(*self.rows_in_results[position], found.data[0].dtype, None),)
         return found.data if where is None else tuple(_cut_to(each, where) for each in found.data)
 
     def unread(self, user: int, position: int, why: str) -> WrongNest:
@@ -153,6 +161,8 @@ class NestValues(KernelRun):
         )
         row.data[0][where] = data[0]
         row.written[where] = True
+        if position in self.rows_in_results:
+            super().write(self.ops[position], *self.rows_in_results[position], data[0], None)
 
     def rows_of(self, steps: tuple[Step, ...]) -> list[int]:
         """The rows that begin with these steps: one step computes the value, and a later one only reads it."""
