@@ -8,33 +8,32 @@
 extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, float* __restrict out1, int64_t threads) {
 #pragma omp parallel for num_threads(threads)
   for (int64_t i0 = 0; i0 < 64; ++i0) {
-    float x0_row[1024];
-    float sum1_lanes[64];
-    for (int l = 0; l < 64; ++l) sum1_lanes[l] = 0.0f;
+    float sum0_lanes[64];
+    for (int l = 0; l < 64; ++l) sum0_lanes[l] = 0.0f;
     md_lanes<64>(0, 1024, [&](int64_t i1, int l) MD_LAMBDA {
-      const float x2 = in0[1024 * i0 + i1];
-      const float x3 = x2 * 2.0f;
-      const float x4 = x3 + 1.0f;
-      const float x5 = x4 * 0.5f;
-      const float x6 = x4 * 0.70710677f;
-      const float x7 = md_erf_f32(x6);
-      const float x8 = x7 + 1.0f;
-      const float x0 = x5 * x8;
-      x0_row[i1] = x0;
-      sum1_lanes[l] = sum1_lanes[l] + x0;
+      const float x1 = in0[1024 * i0 + i1];
+      const float x2 = x1 * 2.0f;
+      const float x3 = x2 + 1.0f;
+      const float x4 = x3 * 0.5f;
+      const float x5 = x3 * 0.70710677f;
+      const float x6 = md_erf_f32(x5);
+      const float x7 = x6 + 1.0f;
+      const float x8 = x4 * x7;
+      out1[1024 * i0 + i1] = x8;
+      sum0_lanes[l] = sum0_lanes[l] + x8;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum1_lanes[a] = sum1_lanes[a] + sum1_lanes[b];
+      sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
     });
-    const float sum1 = sum1_lanes[0];
-    const float x9 = sum1 / 1024.0f;
+    const float sum0 = sum0_lanes[0];
+    const float x9 = sum0 / 1024.0f;
     float sum10_lanes[64];
     for (int l = 0; l < 64; ++l) sum10_lanes[l] = 0.0f;
     float sum11_lanes[64];
     for (int l = 0; l < 64; ++l) sum11_lanes[l] = 0.0f;
     md_lanes<64>(0, 1024, [&](int64_t i1, int l) MD_LAMBDA {
-      const float x0_kept = x0_row[i1];
-      const float x12 = x0_kept - x9;
+      const float x8_kept = out1[1024 * i0 + i1];
+      const float x12 = x8_kept - x9;
       const float x13 = x12 * x12;
       sum10_lanes[l] = sum10_lanes[l] + x13;
       sum11_lanes[l] = sum11_lanes[l] + x12;
@@ -57,8 +56,8 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
     const float x21 = 1 / __builtin_sqrtf(x20);
 #pragma omp simd
     for (int64_t i1 = 0; i1 < 1024; ++i1) {
-      const float x0_kept = x0_row[i1];
-      const float x22 = x0_kept - x15;
+      const float x8_kept = out1[1024 * i0 + i1];
+      const float x22 = x8_kept - x15;
       const float x23 = x22 * x21;
       out1[1024 * i0 + i1] = x23;
     }

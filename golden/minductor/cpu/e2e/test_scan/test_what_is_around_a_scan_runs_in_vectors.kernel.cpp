@@ -12,25 +12,24 @@ extern "C" int64_t fused_exp_cumsum_div_tanh_0(const float* __restrict in0, floa
     for (int64_t i1_start = 0; i1_start < 1000; i1_start += 512) {
       const int64_t i1_end = md_index_min(i1_start + 512, 1000);
       float x1_row[512];
-      float x2_row[512];
 #pragma omp simd
       for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
-        const float x3 = in0[1000 * i0 + i1];
-        const float x1 = md_exp_f32(x3);
+        const float x2 = in0[1000 * i0 + i1];
+        const float x1 = md_exp_f32(x2);
         x1_row[i1 - i1_start] = x1;
       }
       for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
         const float x1_kept = x1_row[i1 - i1_start];
-        const double x4 = (double)x1_kept;
-        sum0 = sum0 + x4;
-        const double x5 = sum0;
-        const float x2 = (float)x5;
-        x2_row[i1 - i1_start] = x2;
+        const double x3 = (double)x1_kept;
+        sum0 = sum0 + x3;
+        const double x4 = sum0;
+        const float x5 = (float)x4;
+        out1[1000 * i0 + i1] = x5;
       }
 #pragma omp simd
       for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
-        const float x2_kept = x2_row[i1 - i1_start];
-        const float x6 = x2_kept / 8.0f;
+        const float x5_kept = out1[1000 * i0 + i1];
+        const float x6 = x5_kept / 8.0f;
         const float x7 = md_tanh_f32(x6);
         out1[1000 * i0 + i1] = x7;
       }
