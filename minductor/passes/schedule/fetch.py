@@ -6,7 +6,7 @@ does not fit half of the first-level cache.
 
 A processor foresees neither the order of such reads nor that the next row follows. If it is asked for all lines at
 once, before it waits for the first, a gather along the rows of a large matrix takes two thirds of the time
-(benchmarks/gathers.md).
+(benchmarks/paired.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ elements after the last reader of the row. Refuses nothing: a row stays in its a
 converts it, if an op reads it after the store, or if the kernel loads what it writes.
 
 The lines of a result are then in the cache when the result is written: they were fetched while the row was computed,
-which takes longer than to fetch them. A softmax of long rows takes three quarters of the time (benchmarks/memory.md).
+which takes longer than to fetch them. A softmax of long rows takes three quarters of the time (benchmarks/paired.md).
 Arrays of short rows stay in the first-level cache, and cost nothing.
 """
 
