@@ -111,6 +111,19 @@ def gathered_rows(rows: int, columns: int, size: int, *, by: int = 0) -> Sketch:
     return s
 
 
+def gathered_columns(rows: int, columns: int) -> Sketch:
+    """Elements of a matrix divided by elements of a table, which each column looks up at a place that takes long."""
+    s = Sketch((rows, columns))
+    i, j = s.i
+    ids = s.read("ids", integers(500, columns), I64, j)
+    for size in (300, 200, 100, 50):
+        ids = s.b.op("mod", ids, s.b.constant(size, I64))
+    at = s.b.check(ids, integer(50), wrap=False)
+    x = s.read("a", randn(rows, columns), F32, columns * i + j)
+    s.write(s.b.op("div", x, s.read("table", randn(50), F32, at)), F32)
+    return s
+
+
 def masked_gather() -> Sketch:
     """Elements of a table, and of a matrix under a mask."""
     s = Sketch((5, 700))
@@ -520,6 +533,7 @@ RUNS = (
     Run("cpu", "rows", lambda: softmax(2, 3000), "unblock"),
     Run("sm_90", "persistent", lambda: softmax_of_halves(8, 100), "divide_once"),
     Run("cpu", "rows", lambda: softmax(2, 300), "divide_with_rest"),
+    Run("cpu", "gathers_first", lambda: gathered_columns(30, 64)),
     Run("cpu", "scalar_elements", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
     Run("cpu", "gathers_first", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
     Run("cpu", "rows", lambda: softmax(3, 900), "keep_in_results"),

@@ -26,7 +26,8 @@ def gather_first(schedule: Schedule, ops: Sequence[Op], gathers: frozenset[int])
         first = places_of(inside, ops, gathers)
         rest = tuple(p for p in inside if p not in first)
         kept.update(a for p in rest for a in ops[p].args if a in first)
-        return replace(loop, kind="scalar", body=tuple(sorted(first))), replace(loop, body=rest)
+        scalar = replace(loop, kind="scalar", body=tuple(sorted(first)))
+        return (scalar, replace(loop, body=rest)) if rest else (scalar,)
 
     return replace(schedule, steps=edited(schedule.steps, split), kept_rows=tuple(sorted(kept)))
 
