@@ -153,6 +153,20 @@ def test_a_row_that_is_read_again_after_the_store_is_not_written_over() -> None:
     assert not takes_over(late)
 
 
+@pytest.mark.parametrize(("second", "last", "is_taken"), [("%0 %2 %3", "", True), ("%2 %3", "%0 ", False)])
+def test_a_row_kept_in_the_result_counts_as_its_store(second: str, last: str, is_taken: bool) -> None:
+    """The exponentials stand in the result: a loop behind them must not load what they may be written over."""
+    head = "  kernel k0 (i0: 4, i1: 8) from softmax = aten._softmax.default\n"
+    loops = (
+        "    schedule {\n      parallel i0 {\n        vector i1 carry %1 {\n          %0 %1\n        }\n"
+        f"        vector i1 carry %4 {{\n          {second} %4\n        }}\n"
+        f"        vector i1 {{\n          {last}%5 %6\n        }}\n"
+        "      }\n      rows %3\n      results %3 %6\n    }\n"
+    )
+    donated = SOFTMAX.replace("[8, 1] cpu", "[8, 1] cpu donated", 1)
+    assert takes_over(donated.replace(head, head + loops)) == is_taken
+
+
 def test_equal_kernels_share_one_definition() -> None:
     text = (
         ELEMENTWISE.replace(" donated", "")

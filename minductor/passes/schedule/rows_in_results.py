@@ -2,7 +2,8 @@
 
 Takes a placed schedule and its draft. Gives the schedule in which a row is paired with a store that writes each of its
 elements after the last reader of the row. Refuses nothing: a row stays in its array if it is short, if the store
-converts it, if an op reads it after the store, or if the kernel loads what it writes.
+converts it, if an op reads it after the store, or if the kernel loads what it writes. It also stays if a load behind it
+has the index of the store: stage `memory` could not put the result in place of that operand any more.
 
 The lines of a result are then in the cache when the result is written: they were fetched while the row was computed,
 which takes longer than to fetch them. A softmax of long rows takes three quarters of the time (benchmarks/paired.md).
