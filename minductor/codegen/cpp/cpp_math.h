@@ -466,17 +466,31 @@ MD_INLINE float md_floordiv_f32(float x, float y) {
 }
 
 //@ md_{maximum,minimum}_{f32,f64} :
-// NaN in either argument gives NaN; of two zeros the second is taken, as maxps does.
-template <class T> MD_INLINE T md_maximum(T a, T b) { return (a > b) | (a != a) ? a : b; }
-template <class T> MD_INLINE T md_minimum(T a, T b) { return (a < b) | (a != a) ? a : b; }
+// NaN in either argument gives NaN; of two zeros the second is taken. `larger` is one instruction, maxps, which gives b
+// where either is NaN; so a NaN in a is added, and adding -0 changes nothing. Where a second `?:` chooses a, g++ joins
+// both comparisons, threads jumps past them, and a maximum of a minimum stays scalar.
+template <class T> MD_INLINE T md_maximum(T a, T b) {
+  T larger = a > b ? a : b;
+  return larger + (a != a ? (T)MD_NAN : (T)-0.0);
+}
+template <class T> MD_INLINE T md_minimum(T a, T b) {
+  T smaller = a < b ? a : b;
+  return smaller + (a != a ? (T)MD_NAN : (T)-0.0);
+}
 MD_INLINE float md_maximum_f32(float a, float b) { return md_maximum(a, b); }
 MD_INLINE float md_minimum_f32(float a, float b) { return md_minimum(a, b); }
 MD_INLINE double md_maximum_f64(double a, double b) { return md_maximum(a, b); }
 MD_INLINE double md_minimum_f64(double a, double b) { return md_minimum(a, b); }
 //@ md_{fmax,fmin}_{f32,f64} :
 // NaN in one argument gives the other; of two zeros the first is taken.
-template <class T> MD_INLINE T md_fmax(T a, T b) { return (a >= b) | (b != b) ? a : b; }
-template <class T> MD_INLINE T md_fmin(T a, T b) { return (a <= b) | (b != b) ? a : b; }
+template <class T> MD_INLINE T md_fmax(T a, T b) {
+  T larger = b > a ? b : a;
+  return a != a ? b : larger;
+}
+template <class T> MD_INLINE T md_fmin(T a, T b) {
+  T smaller = b < a ? b : a;
+  return a != a ? b : smaller;
+}
 MD_INLINE float md_fmax_f32(float a, float b) { return md_fmax(a, b); }
 MD_INLINE float md_fmin_f32(float a, float b) { return md_fmin(a, b); }
 MD_INLINE double md_fmax_f64(double a, double b) { return md_fmax(a, b); }
