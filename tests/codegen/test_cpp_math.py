@@ -472,6 +472,9 @@ def test_functions_of_functions_vectorise(tmp_path: Path) -> None:
         both = Case(f"{outer}_{inner}", ("f32", "f32"), "f32", torch.clone)
         call = f"md_{outer}_f32(md_{inner}_f32(a0[i]), a1[i])"
         loops[both.name] = loop(both).replace(f"{both.name}(a0[i], a1[i])", call)
+    limited = Case("maximum_minimum", ("f32", "f32"), "f32", torch.clone)
+    call = "md_maximum_f32(md_minimum_f32(a0[i], 2.0f * a0[i]), a1[i])"
+    loops[limited.name] = loop(limited).replace(f"{limited.name}(a0[i], a1[i])", call)
     used = [f"md_{part}_f32" for name in loops for part in name.split("_")]
     assert scalar_loops(loops, used, tmp_path) == []
 

@@ -82,7 +82,8 @@ class Carry:
     """The accumulators of one reduction or scan: an array for each carried value, by lane or by dimensions."""
 
     position: int
-    how: Combine
+    how: Combine  # joins accumulators
+    upwards: Combine  # takes in the next element
     names: tuple[str, ...]  # of the results
     arrays: tuple[Array, ...]
     dtypes: tuple[DType, ...]
@@ -98,7 +99,7 @@ class Carry:
 
     def identities(self) -> list[str]:
         """The initial values of the accumulators."""
-        return [literal(value, dtype) for value, dtype in zip(self.how.identity, self.dtypes, strict=True)]
+        return [literal(value, dtype) for value, dtype in zip(self.upwards.identity, self.dtypes, strict=True)]
 
     @property
     def size(self) -> int:

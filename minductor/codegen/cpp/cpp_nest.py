@@ -18,6 +18,7 @@ from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
 from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
+from minductor.codegen.cpp.cpp_upwards import upwards
 from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type, is_float32
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum
@@ -533,7 +534,8 @@ class NestPrinter:
             dims = (Dim(f"{beside.axis}_lane", "", beside.lanes), *dims)
         arrays = tuple(Array(f"{name}_lanes" if lanes else name, dims) for name in names)
         is_filled = beside is not None and as_int(self.extents[beside.axis]) == beside.lanes
-        carry = Carry(position, op.attrs.combine, names, arrays, dtypes, lanes, beside is not None, is_filled)
+        how = (op.attrs.combine, upwards(op, self.ops.__getitem__))
+        carry = Carry(position, *how, names, arrays, dtypes, lanes, beside is not None, is_filled)
         self.initialise(carry)
         self.carries[position] = carry
         return carry
@@ -553,25 +555,23 @@ class NestPrinter:
 
     def accumulate(self, carry: Carry) -> None:
         args = [self.value(a) for a in self.ops[carry.position].args]
-        self.join(carry, carry.elements(), args, carry.identities() if carry.is_filled else ())
+        first = carry.identities() if carry.is_filled else ()
+        self.assign(carry, carry.elements(), self.values.joined(carry.upwards.body, first or carry.elements(), args))
 
-    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str], first: Sequence[str] = ()) -> None:
-        """Combines `right` with `left`, or with its initial values `first`, and assigns the result to `left`."""
-        results = self.values.joined(carry.how.body, first or left, right)
-        if any(
-            text in left and text != target for target, text in zip(left, results, strict=True)
-        ):  # an assignment below would overwrite a result
-            results = [
-                self.values.define(self.values.label(), d, t) for d, t in zip(carry.dtypes, results, strict=True)
-            ]
+    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
+        """Combines the accumulators `right` with `left`."""
+        self.assign(carry, left, self.values.joined(carry.how.body, left, right))
+
+    def assign(self, carry: Carry, left: Sequence[str], results: Sequence[str]) -> None:
+        """Assigns results to the accumulators `left`; gives them names first if an assignment would overwrite one."""
+        if any(text in left and text != target for target, text in zip(left, results, strict=True)):
+            named = zip(carry.dtypes, results, strict=True)
+            results = [self.values.define(self.values.label(), dtype, text) for dtype, text in named]
         for target, text in zip(left, results, strict=True):
             self.out.add(f"{target} = {f'on ? {text} : {target}' if self.values.masked_axis else text};")
 
     def finish(self, carry: Carry) -> None:
-        """Combines the lanes of a reduction, whose value may be used from here on.
-
-        The value of a scan is used inside its loop only.
-        """
+        """Combines the lanes of a reduction, whose value is used from here on; a scan's only in its loop."""
         arrays = carry.arrays
         self.carries.pop(carry.position, None)
         if isinstance(self.ops[carry.position].attrs, Scan):

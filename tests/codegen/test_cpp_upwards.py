@@ -1,0 +1,52 @@
+"""argmax and argmin along an axis that loops walk upwards: ties, infinities and NaN, in lanes, in columns and in parts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from minductor.codegen.cpp.cpp_upwards import upwards
+from minductor.core.dtypes import F32
+from minductor.core.expressions.expr import Expr, integer, symbol
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Op, Reduce
+from pytest_plugin.oracle.compiled import Compile
+
+I, J = symbol("i0", "axis"), symbol("i1", "axis")
+GIVEN = {
+    "ties": lambda x: x.round(),
+    "the lowest": lambda x: torch.full_like(x, -math.inf),
+    "the highest": lambda x: torch.full_like(x, math.inf),
+    "one above the lowest": lambda x: torch.where(x == x.amax(), x, -math.inf),
+    "NaN": lambda x: torch.where(x > 1, math.nan, x),
+    "NaN alone": lambda x: torch.full_like(x, math.nan),
+    "integers": lambda x: (3 * x).int(),
+    "the lowest integer": lambda x: torch.full_like(x, torch.iinfo(torch.int32).min, dtype=torch.int32),
+}
+
+
+def extremes(x: Tensor) -> tuple[Tensor, ...]:
+    return x.argmax(-1), x.argmin(-1), *x.max(-1), *x.min(0), x.argmax(0), x.argmin()
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("shape", [(5, 7), (6, 64), (3, 1000), (300, 33), (2, 100_000), (70_000, 2)], ids=str)
+def test_the_first_of_the_largest(compiled: Compile, device: str, given: str, shape: tuple[int, int]) -> None:
+    compiled(extremes, GIVEN[given](torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(device))
+
+
+@pytest.mark.parametrize(
+    ("place", "first"),
+    [(I, 0), (2 * I + 5, 5), (integer(7), None), (7 - I, None), (I + J, None), (I * J, None), (I // 2, None)],
+    ids=str,
+)
+def test_only_places_that_grow_from_a_known_one_are_not_compared(place: Expr, first: int | None) -> None:
+    b = Builder()
+    values = (b.constant(0.0, F32), b.index(place))
+    own = combine("argmin", F32)
+    made = upwards(Op("reduce", values, Reduce(("i0",), own), F32, ()), b.__getitem__)
+    assert made == own if first is None else made.identity == (math.inf, first)
+    assert ("lt" in [op.name for op in made.body.ops]) == (first is None)
