@@ -10,6 +10,7 @@ Read the files in this order:
 - `cpp_values.py`: the statements for the operations of a loop's body.
 - `cpp_checks.py`: index checks and assertions, whose first failure a kernel returns as its status.
 - `cpp_arrays.py`: the arrays on the stack that a schedule asks for.
+- `cpp_upwards.py`: how an accumulator takes in elements in ascending order.
 - `cpp_strips.py`, `cpp_stored.py`: conversions of 16-bit floats, in strips or not at all.
 - `cpp_transpose.py`: copies between memory and staging buffers.
 - `cpp_text.py`: literals, index expressions and indentation.
