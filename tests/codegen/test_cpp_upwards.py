@@ -15,7 +15,7 @@ from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Op, Reduce
 from pytest_plugin.oracle.compiled import Compile
 
-I, J = symbol("i0", "axis"), symbol("i1", "axis")
+ROW, COLUMN = symbol("i0", "axis"), symbol("i1", "axis")
 GIVEN = {
     "ties": lambda x: x.round(),
     "the lowest": lambda x: torch.full_like(x, -math.inf),
@@ -40,7 +40,7 @@ def test_the_first_of_the_largest(compiled: Compile, device: str, given: str, sh
 
 @pytest.mark.parametrize(
     ("place", "first"),
-    [(I, 0), (2 * I + 5, 5), (integer(7), None), (7 - I, None), (I + J, None), (I * J, None), (I // 2, None)],
+    [(ROW, 0), (2 * ROW + 5, 5), (integer(7), None), (7 - ROW, None), (ROW + COLUMN, None), (ROW * COLUMN, None)],
     ids=str,
 )
 def test_only_places_that_grow_from_a_known_one_are_not_compared(place: Expr, first: int | None) -> None:
