@@ -1,4 +1,4 @@
-"""argmax and argmin along an axis that loops walk upwards: ties, infinities and NaN, in lanes, in columns and in parts."""
+"""argmax and argmin where loops walk upwards: ties, infinities and NaN, in lanes, in columns and in parts."""
 
 from __future__ import annotations
 
