@@ -68,7 +68,9 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
   for (int64_t i = 0; i < tiled_rows; i += N)
     for (int64_t j = 0; j < tiled_columns; j += N) {
       const int64_t r = i + N <= rows ? i : rows - N, c = j + N <= columns ? j : columns - N;
-      if (in_stride > out_stride)  // from memory, and not from a staging buffer: the next block follows
+      // The next block follows, from memory and not from a staging buffer. Rows 2 KiB apart would drive each other out of
+      // the first-level cache.
+      if (in_stride > out_stride && in_stride * sizeof(T) % 2048 != 0)
 #pragma GCC unroll 16
         for (int k = 0; k < N; ++k) __builtin_prefetch(in + (r + k + rows) * in_stride + c);
       md_transpose_tile<N>(in + r * in_stride + c, in_stride, (int32_t*)(out + c * out_stride + r), out_stride);
