@@ -96,7 +96,8 @@ def binary_cross_entropy(
         for name, given in (("input", p), ("target", q)):
             is_probability = (given >= 0.0).both(given <= 1.0)
             loop.b.assertion(is_probability.at, f"all elements of {name} should be between 0 and 1")
-        loss = (q - 1.0) * (-p).op("log1p").op("maximum", -100.0) - q * p.op("log").op("maximum", -100.0)
+        least = p.number(-100.0)
+        loss = (q - 1.0) * least.op("maximum", (-p).op("log1p")) - q * least.op("maximum", p.op("log"))
         return loss if weight is None else loss * loop.load(weight, at, ctx.meta.dtype)
 
     if reduction not in (MEAN, SUM):

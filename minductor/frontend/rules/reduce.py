@@ -267,7 +267,7 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
         return ctx.fill(out, lambda loop: fn(*(loop.load(v) for v in (rounded, squares, rest))))
 
     def corrected(s: KernelValue, r: KernelValue) -> KernelValue:
-        return (s - r / r.size(size) * r).op("maximum", 0.0)
+        return s.number(0.0).op("maximum", s - r / r.size(size) * r)
 
     if x.dtype != F64:
         mean = each(lambda m, _, r: m + r / r.size(size))

@@ -39,7 +39,7 @@ extern "C" int64_t layer_norm_0(const float* __restrict in0, const float* __rest
     const float x8 = x2 + x7;
     const float x9 = x7 * sum4;
     const float x10 = sum3 - x9;
-    const float x11 = md_maximum_f32(x10, 0.0f);
+    const float x11 = md_maximum_f32(0.0f, x10);
     const float x12 = x11 / 256.0f;
     const float x13 = x12 + 1e-05f;
     const float x14 = 1 / __builtin_sqrtf(x13);

@@ -50,7 +50,7 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
     const float x15 = x9 + x14;
     const float x16 = x14 * sum11;
     const float x17 = sum10 - x16;
-    const float x18 = md_maximum_f32(x17, 0.0f);
+    const float x18 = md_maximum_f32(0.0f, x17);
     const float x19 = x18 / 1024.0f;
     const float x20 = x19 + 1e-05f;
     const float x21 = 1 / __builtin_sqrtf(x20);

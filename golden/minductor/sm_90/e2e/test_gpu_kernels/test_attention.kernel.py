@@ -17,7 +17,7 @@ def layer_norm_0(in0, in1, in2, out3, XBLOCK: tl.constexpr, R0_BLOCK: tl.constex
     x8 = x2 + x7
     x9 = x7 * x6
     x10 = x5 - x9
-    x11 = tl.maximum(x10, 0.0, tl.PropagateNan.ALL)
+    x11 = tl.maximum(0.0, x10, tl.PropagateNan.ALL)
     x12 = tl.div_rn(x11, 256.0)
     x13 = x12 + 1e-05
     x14 = libdevice.rsqrt(x13)

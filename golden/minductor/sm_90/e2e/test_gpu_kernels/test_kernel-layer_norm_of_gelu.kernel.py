@@ -27,7 +27,7 @@ def fused_mul_add_gelu_layer_norm_0(in0, out1, R0_BLOCK: tl.constexpr):
     x15 = x9 + x14
     x16 = x14 * x13
     x17 = x12 - x16
-    x18 = tl.maximum(x17, 0.0, tl.PropagateNan.ALL)
+    x18 = tl.maximum(0.0, x17, tl.PropagateNan.ALL)
     x19 = tl.div_rn(x18, 1024.0)
     x20 = x19 + 1e-05
     x21 = libdevice.rsqrt(x20)

@@ -16,7 +16,7 @@ def var_mean_0(in0, out1, out2, R0_BLOCK: tl.constexpr):
     x7 = tl.div_rn(x4, 1024.0)
     x8 = x7 * x4
     x9 = x6 - x8
-    x10 = tl.maximum(x9, 0.0, tl.PropagateNan.ALL)
+    x10 = tl.maximum(0.0, x9, tl.PropagateNan.ALL)
     x11 = tl.div_rn(x10, 1023.0)
     tl.store(out1 + i0, x11)
     x12 = tl.abs(x2) == float("inf")
