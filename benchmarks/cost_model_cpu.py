@@ -2,7 +2,8 @@
 
 Takes nothing, or `--fit`. Prints the second table of cost_model.md: by kernel and recipe the microseconds measured and
 predicted, on one thread and on two, and the regret of the recipe that the compiler would take. `--fit` fits the numbers
-of the nominal CPU to every second kernel, in a fixed random order, and prints them; the other half judges them.
+of the nominal CPU to every second kernel, in a fixed random order, and prints them; the other half and the kernels
+named "other" judge them.
 Recipes are forced and run in interleaved rounds, in turn the first one; the least time counts, since other processes
 only add to it.
 """
@@ -36,7 +37,7 @@ CALL = 16e-6  # seconds of a call of the compiled function, which the price of a
 CLEAR = 1.1  # two recipes whose times differ by a smaller factor are not compared
 FITTED = (
     *("second_line", "third_line", "memory_line", "third_jump", "memory_jump", "operation", "scalar"),
-    *("gather", "strided", "special", "chain", "loop", "ragged", "join"),
+    *("gather", "narrow_gather", "gathering", "strided", "special", "chain", "loop", "ragged", "join"),
 )
 Function = Callable[..., Any]
 Times = dict[int, dict[str, float]]  # by the number of threads and the recipe
@@ -105,6 +106,39 @@ def gathers() -> Iterator[tuple[str, Function, tuple[Tensor, ...]]]:
     yield "gather of 2**20 in 16 MiB", lambda x, i: x[i], (randn(1 << 22), torch.randint(1 << 22, (1 << 20,)))
     yield "gather of 50,000 in 40 KB", lambda x, i: x[i] * 2 + 1, (randn(10000), torch.randint(10000, (50000,)))
     yield "flip (200000)", lambda x: x.flip(-1) * 2, (randn(200000),)
+
+
+def others() -> Iterator[tuple[str, Function, tuple[Tensor, ...]]]:
+    """Kernels of the same kinds to which nothing is ever fitted, with other sizes, functions and dtypes."""
+    yield "other sum of rows (8, 200000)", lambda x: x.sum(-1), (randn(8, 200000),)
+    yield "other maximum of rows (3, 50000)", lambda x: x.amax(-1), (randn(3, 50000),)
+    yield "other mean of rows (1, 400000)", lambda x: x.mean(-1), (randn(1, 400000),)
+    yield "other log_softmax (6, 80000)", lambda x: x.log_softmax(-1), (randn(6, 80000),)
+    yield "other sum of columns (500, 2000)", lambda x: x.sum(0), (randn(500, 2000),)
+    yield "other sum of columns (30000, 32)", lambda x: x.sum(0), (randn(30000, 32),)
+    yield "other squares of columns (5000, 200)", lambda x: (x * x).mean(0), (randn(5000, 200),)
+    yield "other sums of groups (4, 900, 6, 10)", lambda x: x.sum((1, 3)), (randn(4, 900, 6, 10),)
+    groups = randn(4, 1500, 10, 5)
+    yield "other norms of groups (4, 1500, 10, 5)", lambda x: x / (x.sum((1, 3), keepdim=True) + 1), (groups,)
+    yield "other tanh (300000,)", torch.tanh, (randn(300000),)
+    yield "other 3x (7, 150000)", lambda x: x * 3, (randn(7, 150000),)
+    yield "other silu (9, 20000)", lambda x: F.silu(x), (randn(9, 20000),)
+    for rows, length in ((600, 900), (3000, 40)):
+        yield f"other x.t() * y {rows, length}", lambda x, y: x.t() * y, (randn(rows, length), randn(length, rows))
+    yield "other sigmoid of x.t() (256, 1024)", lambda x: torch.sigmoid(x.t()).contiguous(), (randn(256, 1024),)
+    yield "other transposed batch (12, 100, 80)", lambda x: (x + 1).transpose(1, 2).contiguous(), (randn(12, 100, 80),)
+    last = torch.channels_last
+    yield "other to channels last", lambda x: (2 * x).to(memory_format=last), (randn(4, 32, 40, 40),)
+    places = torch.randint(500, (300,))
+    yield "other columns (800, 300)", lambda x, i: x[:, i] + 1, (randn(800, 500), places)
+    yield "other exp of columns (600, 300)", lambda x, i: x[:, i].exp(), (randn(600, 500), places)
+    x, i = randn(700, 600), torch.randint(600, (700, 900))
+    yield "other gather (700, 900)", lambda x, i: x.gather(-1, i) * 3, (x, i)
+    yield "other gather, sigmoid (700, 900)", lambda x, i: torch.sigmoid(x.gather(-1, i)), (x, i)
+    yield "other gather, f16 (700, 900)", lambda x, i: x.gather(-1, i) + 1, (x.half(), i)
+    yield "other gather, f64 (700, 900)", lambda x, i: x.gather(-1, i) + 1, (x.double(), i)
+    yield "other gather of 200,000 in 4 MiB", lambda x, i: x[i] + 1, (randn(1 << 20), torch.randint(1 << 20, (200000,)))
+    yield "other flip (400, 900)", lambda x: x.flip(-1).exp(), (randn(400, 900),)
 
 
 class Recorder(minductor.Compiler):
@@ -230,11 +264,12 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 1000
     found: list[Case] = []
     print("| kernel | measured / predicted us by recipe on 1 thread; on 2 | taken | regret |\n|---|---|---|---:|")
-    for title, fn, args in cases():
+    rest: list[Case] = []
+    for title, fn, args in itertools.chain(cases(), others()):
         each = case(title, fn, args)
         if each is None:
             continue
-        found.append(each)
+        (rest if title.startswith("other") else found).append(each)
         prices = priced(each, NOMINAL_CPU, THREADS)
         taken, lost = regret(each, NOMINAL_CPU)
         texts = [
@@ -253,6 +288,8 @@ def main() -> None:
     report(found[::2], machine)
     print("The other half:")
     report(found[1::2], machine)
+    print("Other kernels:")
+    report(rest, machine)
 
 
 if __name__ == "__main__":

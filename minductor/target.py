@@ -90,9 +90,11 @@ class CpuMachine(NamedTuple):
     third_jump: float = 1.2e-9  # seconds more where an access goes on at another place of the third-level cache
     memory_jump: float = 4e-9  # seconds more where an access goes on at another place of main memory
     operation: float = 1.5e-10  # seconds of a simple operation on a vector
-    scalar: float = 8e-11  # seconds of a simple operation on a scalar
+    scalar: float = 1e-10  # seconds of a simple operation on a scalar
     integer_division: float = 10.0  # operations of dividing an integer, which no vector instruction does
-    gather: float = 5.0  # operations that a vector loop takes for each element whose place is computed
+    gather: float = 1.6  # operations that a vector loop takes for each element whose place is computed
+    narrow_gather: float = 7.5  # the same for an element of one or two bytes, which no instruction gathers
+    gathering: float = 3.0  # times as long other operations take beside a gather, which fills the core's queue
     strided: float = 0.7  # the same for each element that is not beside the one before it
     special: float = 4.0  # times as long as one vector takes a special function of a scalar
     chain: float = 7.0  # operations for which a sum of one accumulator waits at each element

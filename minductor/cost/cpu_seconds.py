@@ -129,6 +129,14 @@ class _Access(NamedTuple):
     reach: int = 0
     is_store: bool = False
 
+    def along(self, axis: str) -> int:
+        """The distance in bytes of two elements that are neighbours along the axis."""
+        return next((distance for distance, each in self.moves if each == axis), self.itemsize)
+
+    def is_gathered(self, loop: Loop) -> bool:
+        """Whether a vector takes its elements from places that are computed one by one."""
+        return not self.along(loop.axis) or (loop.axis in self.bent and not loop.cuts)
+
     def touched(self, spans: Mapping[str, int], machine: CpuMachine) -> _Touched:
         """What these points touch.
 
@@ -341,11 +349,13 @@ class _Pricer:
         """The seconds of one run of a vector loop, and of the trees in it."""
         machine, length = self.machine, spans[loop.axis]
         here = loop.own_positions
-        total = sum(self.vector(p, loop, length, here) for p in here)
+        accesses = (access for p in self.inside[id(loop)] for access in self.facts[p].accesses)
+        slow = machine.gathering if any(access.is_gathered(loop) for access in accesses) else 1.0
+        total = sum(self.vector(p, loop, length, here, slow) for p in here)
         for tree in loop.body:
             if isinstance(tree, Loop):
                 inside = tree.own_positions
-                total += spans[tree.axis] * sum(self.vector(p, loop, length, inside) for p in inside)
+                total += spans[tree.axis] * sum(self.vector(p, loop, length, inside, slow) for p in inside)
                 total += sum(2 * length * WORD / machine.vector_bytes for _ in tree.carries)
         joined = any(isinstance(self.ops[p].attrs, Reduce) for p in here)
         waits = machine.chain * -(-length // loop.lanes) if joined and loop.lanes else 0.0
@@ -355,19 +365,18 @@ class _Pricer:
             start += machine.ragged * self.overlap
         return machine.operation * max(total, waits) + start
 
-    def vector(self, position: int, loop: Loop, length: int, here: Sequence[int]) -> float:
-        """The operations of an op of a vector loop, for one run of the loop."""
+    def vector(self, position: int, loop: Loop, length: int, here: Sequence[int], slow: float) -> float:
+        """The operations of an op of a vector loop, for one run of the loop; `slow`: times as long as alone."""
         fact, machine = self.facts[position], self.machine
         single = fact.divisions * machine.integer_division
         if loop.axis not in fact.axes:
             return fact.units + single
         for access in fact.accesses:
-            distance = next((each for each, axis in access.moves if axis == loop.axis), access.itemsize)
-            if not distance or (loop.axis in access.bent and not loop.cuts):
-                single += machine.gather
-            elif distance != access.itemsize:
+            if access.is_gathered(loop):
+                single += machine.gather if access.itemsize >= WORD else machine.narrow_gather
+            elif access.along(loop.axis) != access.itemsize:
                 single += machine.strided
-        units = fact.units + self.rows_of(position, here)
+        units = slow * fact.units + self.rows_of(position, here)
         if isinstance(self.ops[position].attrs, Reduce) and not loop.lanes:
             units += 1  # the accumulators are in an array
         whole, rest = divmod(length, max(1, machine.vector_bytes // fact.size))

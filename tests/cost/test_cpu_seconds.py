@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from minductor.core.dtypes import F32, I64
+from minductor.core.dtypes import BF16, F32, I64, DType
 from minductor.core.expressions.expr import integer, symbol
 from minductor.cost.cpu_seconds import cpu_seconds
 from minductor.cost.seconds import Cost
@@ -38,10 +38,10 @@ def transposed(rows: int, columns: int) -> Program:
     return s.done(s.op("add", transpose(s.input(rows, columns), 0, 1), s.input(columns, rows)))
 
 
-def columns(rows: int, length: int, op: str = "neg") -> Program:
+def columns(rows: int, length: int, op: str = "neg", dtype: DType = F32) -> Program:
     """An operation on columns of a matrix that data pick; the places take a division each."""
     s = Sketch()
-    view, places, out = s.input(rows, length), s.input(length), s.buffer([rows, length])
+    view, places, out = s.input(rows, length, dtype=dtype), s.input(length), s.buffer([rows, length])
     axes, at, b = s.loop([rows, length])
     number = b.cast(b.load(places.ref, at[1], F32), I64)
     column = b.check(b.op("mod", number, b.constant(length, I64)), integer(length), wrap=False)
@@ -79,6 +79,7 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = MappingProxyType(
         "transposed, powers of two": lambda: transposed(1024, 2048),
         "gather": lambda: columns(500, 1000),
         "gather and exp": lambda: columns(500, 1000, "exp"),
+        "gather of 16 bits": lambda: columns(500, 1000, dtype=BF16),
         "long gather": lambda: columns(4, 3_000_000),
     }
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from minductor.core.dtypes import F32, I64
+from minductor.core.dtypes import F32, I64, DType
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Axis, Buffer, Extern, Input, Kernel, Node, Origin, Program, Ref, View
@@ -42,11 +42,11 @@ class Sketch:
     buffers: list[Buffer] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
 
-    def input(self, *size: int) -> View:
+    def input(self, *size: int, dtype: DType = F32) -> View:
         name = f"arg{len(self.inputs)}"
         self.inputs.append(Input(name))
-        self.buffers.append(Buffer(name, F32, exprs(size), exprs(row_major(size)), "input"))
-        return View(Ref(name, 0), F32, exprs(size), exprs(row_major(size)), integer(0))
+        self.buffers.append(Buffer(name, dtype, exprs(size), exprs(row_major(size)), "input"))
+        return View(Ref(name, 0), dtype, exprs(size), exprs(row_major(size)), integer(0))
 
     def buffer(self, size: Sequence[int]) -> View:
         name = f"buf{len(self.buffers)}"
