@@ -398,6 +398,7 @@ def test_every_function_of_the_header_is_compared() -> None:
     parts = re.compile(r"md_\w*(parts|ldexp|small)_f(32|64)$")
     special = Path(cpp_math.__file__).with_name("cpp_special.h").read_text()  # test_cpp_special.py compares these
     own = [name for name in cpp_math.owners() if not re.search(rf"MD_INLINE \w+ {name}\(", special)]
+    own.remove("md_exp_nonpositive_f32")  # see test_exp_of_what_is_at_most_0_has_the_bits_of_exp
     defined = {name for name in own if named.match(name) and not parts.match(name)}
     assert defined <= set(CASES), sorted(defined - set(CASES))
     assert set(CASES) <= defined
@@ -463,6 +464,20 @@ def test_every_floating_function_vectorises(tmp_path: Path) -> None:
     chosen = [case for case in CASES.values() if re.search("f32|f64", case.name) and not SCALAR.match(case.name)]
     loops = {case.name: loop(case) for case in chosen}
     assert scalar_loops(loops, loops, tmp_path) == []
+
+
+def test_exp_of_what_is_at_most_0_has_the_bits_of_exp(tmp_path: Path) -> None:
+    """Every 509th float that is not above 0, and those at which the result is no longer normal, or not above 0."""
+    edges = np.concatenate([np.float32(at).view(np.uint32) + np.arange(-9, 10) for at in (-87.33654, -103.97208, -104)])
+    words = np.concatenate([np.arange(2**31, 2**32, 509), edges, np.array([0, 0x7FC00000])]).astype(np.uint32)
+    both = [Case(f"md_exp{kind}_f32", ("f32",), "f32", torch.exp) for kind in ("", "_nonpositive")]
+    loops = {case.name: loop(case) for case in both}
+    assert scalar_loops(loops, loops, tmp_path) == []
+    text = cpp_math.prelude(loops) + "".join(loops.values())
+    library = ctypes.CDLL(str(compiled(text, tmp_path, "exps", "-march=native", "-fPIC", "-shared")))
+    expected, made = (run(library, case, words.view(np.float32)) for case in both)
+    is_nan = np.isnan(expected)
+    assert ((expected.view(np.uint32) == made.view(np.uint32)) | (is_nan & np.isnan(made))).all() and not is_nan.all()
 
 
 def test_functions_of_functions_vectorise(tmp_path: Path) -> None:

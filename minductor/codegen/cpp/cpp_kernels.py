@@ -16,11 +16,12 @@ from minductor.codegen.cpp.cpp_stored import stored_as
 from minductor.codegen.cpp.cpp_text import Lines, index_text
 from minductor.codegen.cpp.cpp_values import Values
 from minductor.codegen.operator_spelling import CPP_STORAGE
-from minductor.core.dtypes import DType, by_name
+from minductor.core.dtypes import F32, DType, by_name
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Symbol
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
+from minductor.ir.program.below_maximum import maximum_above
 from minductor.ir.program.bundled import bundled_kernels
 from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, all_ops, reads, writes
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
@@ -87,6 +88,10 @@ def kernel_text(
         out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, conditions, len({*stored}) < len(stored)
     )
     values.stored_as = stored_as(kernel.body, dtypes)
+    exponentials = [op for op in kernel.body.ops if op.name == "exp" and op.dtype == F32]
+    values.nonpositive = frozenset(
+        id(op) for op in exponentials if maximum_above(op.args[0], kernel.body.ops) is not None
+    )
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     nodes = kernel.origins if origins is None else origins
     out.add(*comment(nodes))

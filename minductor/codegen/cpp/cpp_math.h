@@ -70,8 +70,9 @@ template <int added> MD_INLINE float md_limit_exponent(float t) {
 struct md_exp_parts { float tail; uint32_t exponent; };
 // -2**21 < x, |low| < 0.05. Above 89, where exp(x) is infinite, n stays 129 and the tail grows to infinity with x. A NaN
 // makes the tail a NaN.
-template <int added> MD_INLINE md_exp_parts md_exp_parts_f32(float x, float low = -0.0f) {
-  float t = md_limit_exponent<added>(md_fma(x, 0x1.715476p+0f, md_rounder<added>()));
+template <int added, bool is_limited = true> MD_INLINE md_exp_parts md_exp_parts_f32(float x, float low = -0.0f) {
+  float t = md_fma(x, 0x1.715476p+0f, md_rounder<added>());
+  if (is_limited) t = md_limit_exponent<added>(t);
   float n = t - md_rounder<added>();
   float r = md_fma(n, -0x1.62e4p-1f, x) + low;
   r = md_fma(n, -0x1.7f7d1cp-20f, r);
@@ -82,6 +83,15 @@ template <int added> MD_INLINE md_exp_parts md_exp_parts_f32(float x, float low 
 MD_INLINE float md_exp_f32(float x) {
   md_exp_parts e = md_exp_parts_f32<254>(x);
   float y = md_ldexp_f32(1.0f + e.tail, e.exponent);
+  return x < -104.0f ? 0.0f : y;
+}
+
+//@ md_exp_nonpositive_f32 : md_exp_parts_f32
+// md_exp_f32 bit by bit, for x <= 44 or NaN: 2 ** (n + 64) is a normal number, so that no factor is halved, and the
+// last product rounds once.
+MD_INLINE float md_exp_nonpositive_f32(float x) {
+  md_exp_parts e = md_exp_parts_f32<191, false>(x);
+  float y = (1.0f + e.tail) * md_float(e.exponent << 23) * 0x1p-64f;
   return x < -104.0f ? 0.0f : y;
 }
 

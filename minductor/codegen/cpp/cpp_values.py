@@ -77,6 +77,7 @@ class Values:
     stored_as: Mapping[int, How] = field(
         default_factory=dict[int, How]
     )  # by id of an op, the conversion that is omitted
+    nonpositive: frozenset[int] = frozenset()  # ids of the exponentials whose argument is at most 0, or NaN
     # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
     repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     bits: dict[str, str] = field(default_factory=dict[str, str])  # by the label of a load, the name of its bits
@@ -137,6 +138,8 @@ class Values:
             case _:
                 pass
         assert op.dtype is not None
+        if id(op) in self.nonpositive:
+            return f"md_exp_nonpositive_{op.dtype.name}({args[0]})"
         if op.name == "cast":
             return spell_cpp_cast(args[0], dtypes[0], op.dtype)
         if op.name == "bitcast":

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from minductor.analysis.domain import extents_of
+from minductor.ir.program.below_maximum import maximum_above
 from minductor.ir.program.build import Builder, combine, softmax_terms, softmax_total
 from minductor.ir.program.nodes import Kernel, Op, Reduce
 from minductor.passes.rewriting.prune import prune_body
@@ -44,11 +45,8 @@ def maximum_of(op: Op, ops: tuple[Op, ...], walked: Collection[str] | None = Non
     axes = _reduced_by(op, "sum")
     if axes is None or ops[op.args[0]].name != "exp" or not (walked is None or axes <= set(walked)):
         return None
-    below = ops[ops[op.args[0]].args[0]]
-    if below.name != "sub":
-        return None
-    top = ops[below.args[1]]
-    return below.args[1] if _reduced_by(top, "max") == axes and top.args[0] == below.args[0] else None
+    top = maximum_above(ops[op.args[0]].args[0], ops)
+    return top if top is not None and _reduced_by(ops[top], "max") == axes else None
 
 
 def _reduced_by(op: Op, how: str) -> set[str] | None:

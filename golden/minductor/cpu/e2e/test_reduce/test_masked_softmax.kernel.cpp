@@ -29,7 +29,7 @@ extern "C" int64_t fused_div_masked_fill_softmax_0(const uint8_t* __restrict in0
       md_lanes<16>(0, 24, [&](int64_t i3, int l) MD_LAMBDA {
         const float x0_kept = x0_row[i3];
         const float x7 = x0_kept - max2;
-        const float x1 = md_exp_f32(x7);
+        const float x1 = md_exp_nonpositive_f32(x7);
         x1_row[i3] = x1;
         sum6_lanes[l] = sum6_lanes[l] + x1;
       });

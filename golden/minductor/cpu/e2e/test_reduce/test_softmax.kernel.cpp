@@ -21,7 +21,7 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
     md_masked_lanes<64>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
       const float x2 = (on ? in0[200 * i0 + i1] : (float)0);
       const float x4 = x2 - max1;
-      const float x0 = md_exp_f32(x4);
+      const float x0 = md_exp_nonpositive_f32(x4);
       if (on) x0_row[i1] = x0;
       sum3_lanes[l] = on ? sum3_lanes[l] + x0 : sum3_lanes[l];
     });
