@@ -12,6 +12,6 @@
 - `verify_program.py`: the rules of programs.
 - `signature.py`: the parameters, errors and digest of a kernel.
 - `dots.py`: finds the matrix products of a kernel.
-- `value_bounds.py`, `exact_in_dtype.py`: facts about one value of a body.
+- `value_bounds.py`, `exact_in_dtype.py`, `below_maximum.py`: facts about one value of a body.
 - `size_sources.py`: the sizes of tensors that give the values of symbols.
 """
