@@ -137,6 +137,10 @@ class _Access(NamedTuple):
         """Whether a vector takes its elements from places that are computed one by one."""
         return not self.along(loop.axis) or (loop.axis in self.bent and not loop.cuts)
 
+    def of_whole_rows(self) -> _Access:
+        """The same where the row in which data decide on an element is asked into the cache before."""
+        return self._replace(itemsize=self.reach, moves=tuple(move for move in self.moves if move[0]), reach=0)
+
     def touched(self, spans: Mapping[str, int], machine: CpuMachine) -> _Touched:
         """What these points touch.
 
@@ -177,6 +181,10 @@ class _Fact(NamedTuple):
     axes: tuple[str, ...]
     size: int
 
+    def with_rows(self) -> _Fact:
+        """The op whose loads find their rows in the cache."""
+        return self._replace(accesses=tuple(access.of_whole_rows() for access in self.accesses))
+
 
 class _Work(NamedTuple):
     """Seconds: operations, lines of the second and third level and of main memory, and starting threads."""
@@ -210,7 +218,9 @@ class _Pricer:
 
     def __init__(self, kernel: Kernel, facts: Sequence[_Fact], machine: CpuMachine, hints: Hints) -> None:
         assert kernel.schedule is not None
-        self.steps, self.machine, self.ops, self.facts = kernel.schedule.steps, machine, kernel.body.ops, facts
+        self.steps, self.machine, self.ops = kernel.schedule.steps, machine, kernel.body.ops
+        fetched = {position for loop in loops(self.steps) for position in loop.fetched}
+        self.facts = [fact.with_rows() if p in fetched else fact for p, fact in enumerate(facts)] if fetched else facts
         self.kept = frozenset(kernel.schedule.kept_rows)
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
