@@ -29,7 +29,7 @@ from torch import Tensor
 import minductor
 from minductor.cost.seconds import seconds
 from minductor.ir.program.nodes import Buffer, Kernel
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import gpu_place, gpu_recipes
 from minductor.passes.schedule.schedule import fastest
 from minductor.target import NOMINAL, Env, Machine
@@ -135,7 +135,7 @@ def case(title: str, fn: Function, args: tuple[Tensor, ...]) -> Case | None:
     legal: list[dict[str, Kernel]] = []
     for node in program.nodes:
         if isinstance(node, Kernel):
-            drafts = gpu_recipes.drafts(merge_axes(node), table, env, program.hints)
+            drafts = gpu_recipes.drafts(merge_kernel_axes(node), table, env, program.hints)
             legal.append({name: gpu_place.place(draft) for name, draft in drafts.items()})
     names = [recipe.name for recipe in gpu_recipes.ALL if any(len(k) > 1 and recipe.name in k for k in legal)]
     own = [kernels[taken(kernels, table, env, env.target.machine or NOMINAL)] for kernels in legal]

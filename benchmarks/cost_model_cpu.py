@@ -26,7 +26,7 @@ from torch import Tensor
 import minductor
 from minductor.cost.cpu_seconds import cpu_seconds
 from minductor.ir.program.nodes import Buffer, Kernel
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.schedule import fastest
 from minductor.target import NOMINAL_CPU, CpuMachine, by_name
@@ -194,7 +194,7 @@ def case(title: str, fn: Function, args: tuple[Tensor, ...]) -> Case | None:
     kernels = [node for node in program.nodes if isinstance(node, Kernel)]
     if len(kernels) != 1:
         return None
-    table, kernel = program.real_table(), merge_axes(kernels[0])
+    table, kernel = program.real_table(), merge_kernel_axes(kernels[0])
     drafts = cpu_recipes.drafts(kernel, table, by_name("cpu"), ())
     made = {name: cpu_place.place(draft) for name, draft in drafts.items()}
     return Case(title, made, table, *measured(fn, args, list(made))) if len(made) > 1 else None

@@ -489,7 +489,7 @@ class Compiler:
         return source, plan, facts
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
-        """Runs one stage, and times, verifies and traces it.
+        """Runs one stage, with its graph passes before it, and times, verifies and traces it.
 
         Args:
             stage: a row of PIPELINE, or a backend's pass.
@@ -504,28 +504,31 @@ class Compiler:
             StageFailed: the stage raised an error that is not minductor's own.
             MinductorError: the stage refused the graph, or broke a rule of the IR under options={"verify": True}.
         """
-        start = time.perf_counter()
-        try:
-            result = _run_through_regions(resolve(stage.function), stage, value, env)
-        except MinductorError:
-            raise
-        except Exception as error:
-            raise StageFailed(stage.name, error) from error
-        seconds = time.perf_counter() - start
+        for each in stage.graph_passes:
+            value = self._run_graph_pass(each._replace(name=f"{stage.name}.{each.name}"), value, role, env)
+        result, seconds = _timed(stage, value, env)
         if env.options.verify:
-            self._verify(stage, result)
+            self._verify(stage, value, result)
         notes = list(new_notes(value, result))
         self.trace(env).stage(role, stage.name, seconds, counts(result), notes, None, partial(shown, result))
         return result
 
+    def _run_graph_pass(self, graph_pass: Stage, graph: Graph, role: Role, env: Env) -> Graph:
+        """What a graph pass gives; it is traced only if it changes the graph."""
+        result, seconds = _timed(graph_pass, graph, env)
+        if result is not graph:
+            self.trace(env).stage(role, graph_pass.name, seconds, counts(result), (), None, result.text)
+        return result
+
     @staticmethod
-    def _verify(stage: Stage, result: Any) -> None:
+    def _verify(stage: Stage, value: Any, result: Any) -> None:
+        """Checks the rules for the result of a stage, unless the same value was checked for them before."""
         from minductor.ir.plan.verify_plan import verify_plan
-        from minductor.ir.program.verify_program import verify
+        from minductor.ir.program.verify_program import has_rules, verify
 
         if stage.gives == "plan":
             verify_plan(result)
-        else:
+        elif result is not value or has_rules(stage.name):
             verify(result, stages_up_to(stage.after or stage.name))
 
     # --- the trace
@@ -572,6 +575,18 @@ def _stages(backend: Backend) -> Iterator[Stage]:
         for each in backend.passes:
             if each.after == stage.name:
                 yield Stage(each.name, each.function, stage.gives, stage.gives, after=stage.name)
+
+
+def _timed(stage: Stage, value: Any, env: Env) -> tuple[Any, float]:
+    """What a stage gives, and the seconds that it took."""
+    start = time.perf_counter()
+    try:
+        result = _run_through_regions(resolve(stage.function), stage, value, env)
+    except MinductorError:
+        raise
+    except Exception as error:
+        raise StageFailed(stage.name, error) from error
+    return result, time.perf_counter() - start
 
 
 def _run_through_regions(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:

@@ -1,10 +1,11 @@
 """The stages of the compiler, in order: the only place that knows the order.
 
-Takes nothing. Gives PIPELINE, a tuple of `Stage`: name, function, and what the function takes and gives. The driver
-imports a stage's function when it runs. `minductor/driver.py` walks the stages, backends add passes behind them.
+Takes nothing. Gives PIPELINE, a tuple of `Stage`: name, function, and what the function takes and gives; and
+GRAPH_PASSES, the rows that `lower` begins with. The driver imports a function when it runs. `minductor/driver.py` walks
+the stages, backends add passes behind them.
 
 >>> [stage.name for stage in PIPELINE][:3]
-['lower', 'inline', 'fuse']
+['lower', 'remove_dead_code', 'inline']
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Stage(NamedTuple):
     """One step of the compiler: `function(value, env)` gives the value of the next stage.
 
     `takes` and `gives` are "graph", "program" or "plan". A backend's pass is a stage too: `after` names the stage of
-    PIPELINE behind which it runs, and whose verifier rules its result has to keep.
+    PIPELINE behind which it runs, and whose verifier rules its result has to keep. `graph_passes` are rows that run
+    before `function`, each on what the one before it gives; a trace shows those that change the graph.
     """
 
     name: str
@@ -29,14 +31,39 @@ class Stage(NamedTuple):
     takes: str
     gives: str
     after: str = ""
+    graph_passes: tuple[Stage, ...] = ()
 
 
+GRAPH_PASSES = (
+    Stage("move_scalars", "minductor.frontend.graph_passes.move_scalars:move_scalars", "graph", "graph"),
+    Stage(
+        "inline_control_deps",
+        "minductor.frontend.graph_passes.inline_control_deps:inline_control_deps",
+        "graph",
+        "graph",
+    ),
+    Stage("fold_copies", "minductor.frontend.graph_passes.fold_copies:fold_copies", "graph", "graph"),
+    Stage("select_real_imag", "minductor.frontend.graph_passes.select_real_imag:select_real_imag", "graph", "graph"),
+    Stage(
+        "share_row_interpolation",
+        "minductor.frontend.graph_passes.share_row_interpolation:share_row_interpolation",
+        "graph",
+        "graph",
+    ),
+    Stage("eliminate_dead_code", "minductor.frontend.graph_passes.dead_code:eliminate_dead_code", "graph", "graph"),
+)
 PIPELINE = (
-    Stage("lower", "minductor.frontend.lower.lower:lower", "graph", "program"),
+    Stage("lower", "minductor.frontend.lower.lower:lower", "graph", "program", graph_passes=GRAPH_PASSES),
+    Stage(
+        "remove_dead_code", "minductor.passes.remove_dead_code.remove_dead_code:remove_dead_code", "program", "program"
+    ),
     Stage("inline", "minductor.passes.inline.inline:inline", "program", "program"),
+    Stage("split_concat", "minductor.passes.split_concat.split_concat:split_concat", "program", "program"),
+    Stage("elide_copies", "minductor.passes.elide_copies.elide_copies:elide_copies", "program", "program"),
     Stage("fuse", "minductor.passes.fuse.fuse:fuse", "program", "program"),
     Stage("loop_order", "minductor.passes.loop_order.loop_order:loop_order", "program", "program"),
     Stage("order", "minductor.passes.order.order:order", "program", "program"),
+    Stage("merge_axes", "minductor.passes.merge_axes.merge_axes:merge_axes", "program", "program"),
     Stage("schedule", "minductor.passes.schedule.schedule:schedule", "program", "program"),
     Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program"),
     Stage("access", "minductor.passes.access.access:access", "program", "program"),

@@ -131,7 +131,11 @@ class Structured:
 
 @dataclass(slots=True)
 class Runs:
-    """Numbers the compiles of graphs that have the same name: a stage that occurs again starts the graph's next run."""
+    """Numbers the compiles of graphs that have the same name.
+
+    A stage that occurs again starts the graph's next run, as does a graph pass of a stage that has occurred: the stage
+    `lower` runs behind its pass `lower.fold_copies`.
+    """
 
     stages: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
@@ -144,7 +148,7 @@ class Runs:
         (('forward', 1), ('forward', 2), ('forward-2', 1))
         """
         seen = self.stages.setdefault(graph, [])
-        if stage in seen:
+        if stage in seen or stage.partition(".")[0] in seen:
             seen.clear()
             self.numbers[graph] = self.numbers.get(graph, 1) + 1
         seen.append(stage)

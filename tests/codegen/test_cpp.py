@@ -29,13 +29,13 @@ from minductor.ir.program.loops import Schedule, loops, parse_schedule
 from minductor.ir.program.nodes import Kernel, Masked, Program
 from minductor.ir.program.signature import signature
 from minductor.options import Options
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.build.probe import probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, integers, randn, softmax
 from tests.passes.step_cases import gathered_rows
+from tests.rows import schedule
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))

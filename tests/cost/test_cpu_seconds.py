@@ -15,7 +15,7 @@ from minductor.cost.seconds import Cost
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Axis, Kernel, Program
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.schedule import fastest
 from minductor.target import NOMINAL_CPU, CpuMachine, by_name
@@ -102,7 +102,7 @@ def made(program: Program) -> Made:
     """The program's only kernel by each legal recipe."""
     (kernel,) = program.nodes
     assert isinstance(kernel, Kernel)
-    drafts = cpu_recipes.drafts(merge_axes(kernel), program.real_table(), by_name("cpu"), ())
+    drafts = cpu_recipes.drafts(merge_kernel_axes(kernel), program.real_table(), by_name("cpu"), ())
     return {name: cpu_place.place(draft) for name, draft in drafts.items()}, program
 
 

@@ -17,9 +17,9 @@ from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.passes.access.access import access
 from minductor.passes.bundle.bundle import bundle
-from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env
 from tests.e2e.block_table import ROWS, Row
+from tests.rows import schedule
 
 FORMS = ("offsets", "pointer", "descriptor")
 IDS = [row.name for row in ROWS]

@@ -11,11 +11,11 @@ import minductor
 from minductor.core.dtypes import F32
 from minductor.frontend.capture.captured_graph import Graph, GraphInput, Node, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.move_scalars import devices_of, gpu_of, move_scalars
-from minductor.frontend.lower.lower import lower
 from minductor.ir.program.nodes import Token
 from minductor.options import Options
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
+from tests.rows import lower
 
 
 def meta(device: str, *size: int) -> TensorMeta:
@@ -38,7 +38,8 @@ def test_a_number_on_the_cpu_is_copied_once_for_each_gpu() -> None:
             s=meta("cpu"),
             x=meta("cuda:0", 4),
             y=meta("cuda:1", 4),
-        )
+        ),
+        CPU,
     )
     assert [(node.name, node.op) for node in moved.nodes] == [
         ("s_on_cuda0", "aten._to_copy.default"),
@@ -61,7 +62,8 @@ def test_a_number_that_is_known_is_made_where_it_is_used() -> None:
     moved = move_scalars(
         graph(
             full, Node("a", "aten.mul.Tensor", (NodeRef("x"), NodeRef("f")), (), meta("cuda:0", 4)), x=meta("cuda:0", 4)
-        )
+        ),
+        CPU,
     )
     made = moved.nodes[1]
     assert (made.op, made.kwargs, made.meta) == (full.op, (("device", Token("device", "cuda:0")),), meta("cuda:0"))
@@ -69,7 +71,7 @@ def test_a_number_that_is_known_is_made_where_it_is_used() -> None:
 
 def test_a_graph_on_one_device_stays() -> None:
     alone = graph(Node("a", "aten.mul.Tensor", (NodeRef("s"), 2), (), meta("cpu")), s=meta("cpu"))
-    assert move_scalars(alone) is alone and gpu_of(alone) == ""
+    assert move_scalars(alone, CPU) is alone and gpu_of(alone) == ""
 
 
 def test_kernels_are_of_the_gpu_and_the_cpus_part_is_called() -> None:

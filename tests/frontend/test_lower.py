@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from minductor.core.errors import FallbackRefused
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.capture import capture
-from minductor.frontend.lower.lower import lower
 from minductor.ir.program.nodes import Extern, NodeNote, Ref, View, reads, writes
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, compiled, grads, integers, loads, lowered, randn
+from tests.rows import lower
 
 X = randn(4, 5)
 

@@ -13,13 +13,13 @@ from torch.export import Dim
 
 from minductor.frontend.capture.capture import capture
 from minductor.frontend.exported.exported_program import read_program
-from minductor.frontend.lower.lower import lower
 from minductor.ir.program.nodes import Program
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, compiled
+from tests.rows import lower
 from tests.verifying import verify
 
 GPU = Env(Options(), by_name("sm_90"))

@@ -17,13 +17,13 @@ from torch._functorch.aot_autograd import aot_function, aot_module_simplified
 
 from minductor.frontend.capture.capture import capture
 from minductor.frontend.capture.captured_graph import Graph
-from minductor.frontend.lower.lower import lower
 from minductor.frontend.torch_graph.decompositions import decompositions
 from minductor.frontend.torch_graph.split_joint_graph import split_joint_graph
 from minductor.ir.program.nodes import Extern, Kernel, Program
 from minductor.options import Options
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
+from tests.rows import lower
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))

@@ -13,11 +13,10 @@ from minductor.ir.report.report import Report, report
 from minductor.passes.access.access import access
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
-from minductor.passes.schedule.schedule import schedule
 from tests.passes.sketch import CPU, Sketch
+from tests.rows import inline, schedule
 
 FACTS = Refusals(
     (

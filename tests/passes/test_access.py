@@ -18,9 +18,9 @@ from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.passes.access.access import access
-from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.codegen.cases import S0, S1, Sketch, case, integers, randn
+from tests.rows import schedule
 
 CPU = Env(Options(), by_name("cpu"))
 

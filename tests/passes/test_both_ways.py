@@ -20,11 +20,11 @@ from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Program, Ref
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
-from minductor.passes.schedule.schedule import schedule, schedule_kernel
+from minductor.passes.schedule.schedule import schedule_kernel
 from minductor.runtime.reference.reference import run_program
 from tests.passes.sketch import CPU, Sketch
 from tests.passes.test_schedule import problems
+from tests.rows import inline, schedule
 from tests.verifying import verify
 
 S0 = symbol("s0", "size", 1)

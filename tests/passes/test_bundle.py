@@ -21,10 +21,10 @@ from minductor.ir.program.printer import print_program
 from minductor.ir.program.signature import canonical, signature
 from minductor.options import Options
 from minductor.passes.bundle.bundle import bundle
-from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
+from tests.rows import schedule
 from tests.verifying import verify
 
 GPU = Env(Options(), by_name("sm_90"))

@@ -15,13 +15,12 @@ from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.loop_order.loop_order import loop_order
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
-from minductor.passes.schedule.schedule import schedule
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
+from tests.rows import inline, schedule
 from tests.verifying import verify
 
 

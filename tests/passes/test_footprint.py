@@ -11,9 +11,9 @@ from minductor.cost.footprint import alive, read_again, spilled
 from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.target import Env, Target, by_name
 from tests.passes.sketch import Sketch
+from tests.rows import inline
 
 CPU, GPU = by_name("cpu"), by_name("sm_90")
 LONG = 3 << 16  # floats of a row: one lies in the second cache of a core, and two do not

@@ -14,10 +14,10 @@ from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, flatten, flip, narrow, transpose, unflatten
+from tests.rows import inline
 from tests.verifying import verify
 
 

@@ -18,10 +18,10 @@ from minductor.ir.program.loops import Loop, Schedule, loops, parse_schedule
 from minductor.ir.program.nodes import Body, Kernel, Program
 from minductor.options import Options
 from minductor.passes.schedule.group import group
-from minductor.passes.schedule.schedule import schedule
 from minductor.passes.schedule.unblock import unblock
 from minductor.target import Env, by_name
 from tests.codegen.cases import Sketch, case, integers, randn
+from tests.rows import schedule
 
 CPU = Env(Options(), by_name("cpu"))
 PLAIN = parse_schedule("serial i0 carry %1 {\n  vector i1 {\n    %0 %1\n  }\n}\nvector i1 {\n  %2\n}")

@@ -11,11 +11,11 @@ import torch
 from minductor.ir.program.nodes import Check, FusionRefusal, Kernel, Program, all_ops, body_reads, reads, writes
 from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.inline.inline import inline
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, flatten, narrow, sizes_of, transpose, unflatten
+from tests.rows import inline
 from tests.verifying import verify
 
 DEAD = """

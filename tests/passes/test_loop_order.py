@@ -16,12 +16,12 @@ from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View, bod
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.loop_order.loop_order import Walk, loop_order, split_extents
 from minductor.target import Env
 from pytest_plugin.goldens.golden import Goldens
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, exprs, flatten, narrow, row_major
+from tests.rows import inline
 from tests.verifying import verify
 
 

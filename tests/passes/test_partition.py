@@ -41,15 +41,14 @@ from minductor.options import Options
 from minductor.passes.access.access import access
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.memory.memory import memory
 from minductor.passes.partition.partition import partition
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name
 from minductor.tracing.trace import Trace, partition_lines
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
+from tests.rows import inline, schedule
 from tests.verifying import verify
 
 GPU = Env(Options(), by_name("sm_90"))
@@ -262,7 +261,7 @@ def test_numbers_that_the_callers_sizes_tell_cut_nothing() -> None:
 
 def test_an_operator_that_its_author_keeps_out_is_known_from_its_tag() -> None:
     from minductor.frontend.capture.capture import capture
-    from minductor.frontend.lower.lower import lower
+    from tests.rows import lower
 
     @torch.library.custom_op("minductor_tests_partition::alone", mutates_args=(), tags=[torch.Tag.cudagraph_unsafe])
     def alone(x: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,10 @@ from minductor.analysis.dependencies import dependencies, neighbours
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.ir.program.printer import print_program
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.order.order import order
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU
+from tests.rows import inline
 from tests.verifying import verify
 
 

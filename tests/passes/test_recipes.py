@@ -13,11 +13,10 @@ from minductor.ir.program.loops import loops, parse_schedule
 from minductor.ir.program.nodes import Kernel, NodeNote, Program, View
 from minductor.options import OPTION_RULES, Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.schedule import cpu_recipes, gpu_recipes
-from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, Machine, by_name
 from tests.passes.sketch import Sketch
+from tests.rows import inline, schedule
 
 
 def softmax(rows: int, length: int) -> Program:

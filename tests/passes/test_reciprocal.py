@@ -12,10 +12,10 @@ from minductor.core.dtypes import BF16, F16, F32, DType
 from minductor.ir.program.nodes import Kernel
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.schedule.reciprocal import divide_once
 from minductor.target import Env, by_name
 from tests.passes.sketch import Sketch
+from tests.rows import inline
 
 ENV = Env(Options(), by_name("sm_90"))
 

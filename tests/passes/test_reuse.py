@@ -21,16 +21,15 @@ from minductor.ir.program.nodes import Input, Kernel, Program, Ref
 from minductor.ir.program.signature import rename_storages, signature
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.memory import reuse
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.launch import launch
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env
 from tests.passes.graphs import programs
 from tests.passes.sketch import CPU, Sketch, arguments
+from tests.rows import inline, schedule
 
 WAYS = [(True, True), (True, False), (False, True), (False, False)]
 

@@ -13,10 +13,10 @@ import pytest
 from minductor.analysis import acyclic
 from minductor.ir.program.nodes import Program
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.order import order
 from minductor.passes.rewriting import greedy_fusion
 from tests.passes.sketch import CPU, Sketch
+from tests.rows import inline
 
 
 def chain(count: int) -> Program:

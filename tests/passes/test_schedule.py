@@ -18,10 +18,10 @@ from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import Loop, Schedule, Step, loops, positions
 from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.options import Options
-from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.schedule.schedule import schedule
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, Sketch, case, randn
+from tests.rows import schedule
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
@@ -303,9 +303,9 @@ def test_axes_that_every_index_runs_through_as_one_become_one() -> None:
     sketch.write(sketch.b.op("add", x, sketch.read("b", randn(2, 1, 1, 1), F32, i)), F32)
     (kernel,) = sketch.program().nodes
     assert isinstance(kernel, Kernel)
-    merged = merge_axes(kernel)
+    merged = merge_kernel_axes(kernel)
     assert [(axis.name, as_int(axis.extent)) for axis in merged.axes] == [("i0", 2), ("i3", 15)]
-    assert merge_axes(merged) is merged
+    assert merge_kernel_axes(merged) is merged
 
 
 def test_axes_that_are_reduced_apart_stay_apart() -> None:
@@ -314,4 +314,4 @@ def test_axes_that_are_reduced_apart_stay_apart() -> None:
     sketch.write(sketch.b.reduce([x], ["i1"], combine("sum", F32)), F32, axes=(0,))
     (kernel,) = sketch.program().nodes
     assert isinstance(kernel, Kernel)
-    assert merge_axes(kernel) is kernel
+    assert merge_kernel_axes(kernel) is kernel

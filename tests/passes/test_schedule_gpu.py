@@ -10,10 +10,9 @@ from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
-from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.passes.sketch import Sketch, transpose
+from tests.rows import inline, schedule
 
 ENV = Env(Options(), by_name("sm_90"))
 

@@ -19,11 +19,10 @@ from minductor.analysis.blocks import block_limits
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes, draft, gpu_place, gpu_recipes
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.ordered_axes import ordered_axes
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.reference.nest_reference import run_nests
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
@@ -32,6 +31,7 @@ from pytest_plugin.faults.mutants import mutated
 from tests.codegen.cases import SIZES
 from tests.passes.step_cases import REFUSALS, RUNS, Refusal, Run
 from tests.passes.step_faults import FAULTS, Fault
+from tests.rows import schedule
 from tests.runtime.nests import arguments, assert_same, kernels
 
 CPU = (cpu_recipes.POINTWISE, cpu_recipes.ROWS, cpu_recipes.COLUMNS, cpu_recipes.SCAN, cpu_recipes.SCATTER)
@@ -92,7 +92,7 @@ def assert_refused(row: Refusal) -> None:
 def begun(program: Program, target: str) -> Draft:
     """The draft of a program's only kernel before any step."""
     (kernel,) = kernels(program)
-    kernel, table = merge_axes(kernel), program.real_table()
+    kernel, table = merge_kernel_axes(kernel), program.real_table()
     boxes = tuple(block_limits(kernel.body, kernel.axes))
     start = blank(kernel, table, by_name(target), program.hints)
     return start._replace(ordered=ordered_axes(kernel, table), dots=find_dots(kernel), boxes=boxes)
@@ -126,7 +126,7 @@ def scheduled(program: Program, target: str, recipe: str) -> Program:
 def nests(program: Program, target: str) -> dict[str, Kernel]:
     """By legal recipe a program's only kernel with its loops, which do not name the recipe."""
     env, table = Env(Options(), by_name(target)), program.real_table()
-    (kernel,) = map(merge_axes, kernels(program))
+    (kernel,) = map(merge_kernel_axes, kernels(program))
     if env.target.is_gpu:
         drafts = gpu_recipes.drafts(kernel, table, env, program.hints)
         made = {name: gpu_place.place(each) for name, each in drafts.items()}
@@ -151,7 +151,7 @@ def assert_right(run: Run) -> None:
     (before,), (after,) = kernels(program), kernels(made)
     others = nests(program, run.target)
     assert [name for name in others if others[name] == others[run.recipe]] == [run.recipe]
-    is_same = merge_axes(before).body == after.body
+    is_same = merge_kernel_axes(before).body == after.body
     assert_same(made, given, target, program if is_same else None)
     if not is_same:  # another function of integers, and nearly the same one of floats
         pairs = zip(run_nests(made, given, target=target), run_program(program, given), strict=True)

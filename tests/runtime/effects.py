@@ -24,12 +24,12 @@ from minductor.ir.program.nodes import Buffer, Program, Ref
 from minductor.options import Options
 from minductor.passes.access.access import access
 from minductor.passes.memory.memory import memory
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.gpu import BINARIES, Binary, Kernels, cubin_name
 from minductor.runtime.reference.reference import run_program
 from minductor.runtime.tune.tune import Tuner
 from minductor.target import Env, by_name
 from tests.codegen.cases import Sketch
+from tests.rows import schedule
 
 ENV = Env(Options.parse(None, {"autotune": True}, {}), by_name("sm_90"))
 KINDS = ("add", "min", "max", "mul", "set")

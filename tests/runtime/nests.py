@@ -18,13 +18,12 @@ from minductor.ir.program.printer import print_program
 from minductor.options import OPTION_RULES, Options
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.loop_order.loop_order import loop_order
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.reference.nest_reference import run_nests
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, Target, by_name
 from tests.frontend.tracing import lowered
+from tests.rows import inline, schedule
 from tests.runtime.integers import as_integer_tensors, as_integers
 
 SM_90 = by_name("sm_90")

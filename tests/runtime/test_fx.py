@@ -20,11 +20,11 @@ from minductor.core.errors import BadOptionValue, TargetElsewhere, WrongInput
 from minductor.ir.program.parser import parse_program
 from minductor.options import Options
 from minductor.passes.memory.memory import memory
-from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.fx import Native, check, check_range, graph_module, launch
 from minductor.runtime.launch.fx_triton import Kernel, Triton
 from minductor.target import Env, by_name
 from tests.ir.programs import CALLS, CHAIN, REGIONS, SOFTMAX
+from tests.rows import schedule
 
 ENV = Env(Options(), by_name("cpu"))
 

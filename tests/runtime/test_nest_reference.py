@@ -19,15 +19,15 @@ from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
 from minductor.passes.loop_order.loop_order import loop_order
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.target import Env
 from tests.codegen import cases
 from tests.codegen.cases import BUILDERS, SIZES, randn
 from tests.passes import sketch
 from tests.passes.graphs import programs
 from tests.passes.test_schedule import kernels as random_kernels
+from tests.rows import inline
 from tests.runtime.nests import TARGETS, arguments, assert_same, kernels, schedules, with_ends
 
 # Kernels of the C++ tests that take seconds here, and smaller ones of the same kind.
@@ -61,7 +61,7 @@ def is_for_gpus(name: str) -> bool:
     in which the scan is combined, and only CPUs scan one by one.
     """
     (kernel,) = kernels(NAMED[name]().program())
-    merged = merge_axes(kernel)
+    merged = merge_kernel_axes(kernel)
     return both_ways(merged.body, merged.axes) is None and not name.startswith("scan_of_two")
 
 
@@ -147,7 +147,7 @@ def can_be_fused(kernel: Kernel) -> bool:
 def test_random_kernels(program: Program) -> None:
     (kernel,) = kernels(program)
     assume(prod(as_int(axis.extent) or 1 for axis in kernel.axes) <= 8000)
-    assume(can_be_fused(merge_axes(kernel)))
+    assume(can_be_fused(merge_kernel_axes(kernel)))
     whole = with_ends(program)
     for _, made in schedules(whole, TARGETS["cpu"]):
         assert_same(made, sketch.arguments(made), TARGETS["cpu"], whole)

@@ -1,7 +1,8 @@
 """Rewrites of a captured graph before it is lowered, and questions about it.
 
-Each pass takes a `Graph` and gives a `Graph`, the same object if there is nothing to rewrite. `lower` calls them in
-this order:
+Each pass is a function `(graph, env) -> graph`, which gives the same object if there is nothing to rewrite. The stage
+`lower` begins with them, in the order of GRAPH_PASSES in `minductor/pipeline.py`. A trace and `explain` show those that
+change the graph, under names such as `lower.fold_copies`. They are:
 
 - `move_scalars.py`: copies tensors of one element from the CPU to the GPU that uses them;
 - `inline_control_deps.py`: replaces a call of `minductor_control_deps` by the operations that it orders;

@@ -11,13 +11,15 @@ from minductor.frontend.capture import schemas
 from minductor.frontend.capture.argument_trees import node_names_in
 from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Graph, Node
 from minductor.ir.program.nodes import Token
+from minductor.target import Env
 
 # higher-order operators that do more than give results
 EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rng_state", "minductor_control_deps"))
 
 
-def eliminate_dead_code(graph: Graph) -> Graph:
-    """The graph without nodes that neither an output nor a node with an effect needs."""
+def eliminate_dead_code(graph: Graph, env: Env) -> Graph:
+    """The graph without nodes that neither an output nor a node with an effect needs, on any target."""
+    del env
     live = set(node_names_in(graph.outputs))
     kept: list[Node] = []
     for node in reversed(graph.nodes):

@@ -12,24 +12,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.target import Env
 
 # functional writes of their second argument into a window of the first
 WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "select", "diagonal", "as_strided"))
 
 
-def fold_copies(graph: Graph) -> Graph:
-    """The graph without such copies as arguments; dead code elimination drops the copies themselves."""
+def fold_copies(graph: Graph, env: Env) -> Graph:
+    """The graph without such copies as arguments, on any target; dead code elimination drops the copies themselves."""
+    del env
     metas = graph.metas()
     copies: dict[str, NodeRef] = {}
     nodes: list[Node] = []
+    has_folded = False
     for node in graph.nodes:
         if node.op == "aten.copy.default" and isinstance(value := node.args[1], NodeRef):
             if _is_same(metas[value.name], node.meta):
                 copies[node.name] = copies.get(value.name, value)
         elif node.op in WINDOW_WRITES and _name(node.args[1]) in copies:
             node = replace(node, args=(node.args[0], copies[_name(node.args[1])], *node.args[2:]))
+            has_folded = True
         nodes.append(node)
-    return replace(graph, nodes=tuple(nodes)) if copies else graph
+    return replace(graph, nodes=tuple(nodes)) if has_folded else graph
 
 
 def _name(arg: Arg) -> str:

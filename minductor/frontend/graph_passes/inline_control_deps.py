@@ -14,13 +14,14 @@ from minductor.core.names import unique_name
 from minductor.frontend.capture.argument_trees import node_names_in, substitute
 from minductor.frontend.capture.captured_graph import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
 from minductor.ir.program.nodes import Token
+from minductor.target import Env
 
 CONTROL_DEPS = f"{HIGHER_ORDER}minductor_control_deps"
 
 
-def inline_control_deps(graph: Graph) -> Graph:
-    """The graph with such calls replaced, also in its regions."""
-    regions = tuple([_inner(region) for region in graph.regions])
+def inline_control_deps(graph: Graph, env: Env) -> Graph:
+    """The graph with such calls replaced, also in its regions, on any target."""
+    regions = tuple([_inner(region, env) for region in graph.regions])
     if any(new is not old for new, old in zip(regions, graph.regions, strict=True)):
         graph = replace(graph, regions=regions)
     if all(node.op != CONTROL_DEPS for node in graph.nodes):
@@ -28,8 +29,8 @@ def inline_control_deps(graph: Graph) -> Graph:
     return _Inliner(graph).run()
 
 
-def _inner(region: Region) -> Region:
-    graph = inline_control_deps(region.graph)
+def _inner(region: Region, env: Env) -> Region:
+    graph = inline_control_deps(region.graph, env)
     return region if graph is region.graph else replace(region, graph=graph)
 
 

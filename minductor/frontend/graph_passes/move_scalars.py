@@ -14,6 +14,7 @@ from dataclasses import replace
 from minductor.frontend.capture.argument_trees import leaves, node_names_in, substitute
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.ir.program.nodes import Token
+from minductor.target import Env
 
 COPY = "aten._to_copy.default"
 CONSTANTS = ("aten.full.default", "aten.scalar_tensor.default")
@@ -43,7 +44,7 @@ def gpu_of(graph: Graph) -> str:
     return next((device for device in devices_of(graph) if device != "cpu"), "")
 
 
-def move_scalars(graph: Graph) -> Graph:
+def move_scalars(graph: Graph, env: Env) -> Graph:
     """The graph with a copy of each 0-dim tensor of the CPU on each GPU whose tensors it is used with."""
     if len(devices_of(graph)) < 2:
         return graph
@@ -64,7 +65,10 @@ def move_scalars(graph: Graph) -> Graph:
                 )
         copies = {name: NodeRef(copy) for (name, device), copy in made.items() if device == target}
         nodes.append(replace(node, args=substitute(node.args, copies)) if copies else node)
-    regions = tuple(replace(region, graph=move_scalars(region.graph)) for region in graph.regions)
+    inner = [move_scalars(region.graph, env) for region in graph.regions]
+    if not made and all(new is region.graph for new, region in zip(inner, graph.regions, strict=True)):
+        return graph
+    regions = tuple(replace(region, graph=new) for region, new in zip(graph.regions, inner, strict=True))
     return replace(graph, nodes=tuple(nodes), regions=regions)
 
 

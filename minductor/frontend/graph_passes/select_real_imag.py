@@ -12,12 +12,14 @@ from dataclasses import replace
 
 from minductor.core.dtypes import F16
 from minductor.frontend.capture.captured_graph import Graph, Node, NodeRef, TensorMeta
+from minductor.target import Env
 
 PARTS = ("aten.real.default", "aten.imag.default")
 
 
-def select_real_imag(graph: Graph) -> Graph:
-    """The graph with each such selection replaced."""
+def select_real_imag(graph: Graph, env: Env) -> Graph:
+    """The graph with each such selection replaced, on any target."""
+    del env
     pairs: dict[str, Node] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -26,7 +28,8 @@ def select_real_imag(graph: Graph) -> Graph:
         elif node.op == "aten.select.int" and isinstance(of := node.args[0], NodeRef) and of.name in pairs:
             node = _part(node, pairs[of.name])
         nodes.append(node)
-    return replace(graph, nodes=tuple(nodes)) if pairs else graph
+    is_same = all(new is old for new, old in zip(nodes, graph.nodes, strict=True))
+    return graph if is_same else replace(graph, nodes=tuple(nodes))
 
 
 def _part(node: Node, pair: Node) -> Node:

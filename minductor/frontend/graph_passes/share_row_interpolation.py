@@ -20,6 +20,7 @@ from minductor.core.expressions.expr import as_expr, as_int
 from minductor.frontend.capture.argument_trees import node_names_in
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import row_major, sizes
+from minductor.target import Env
 
 READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_index", "add", "sub", "mul"))
 
@@ -39,9 +40,9 @@ class _RowSum(NamedTuple):
         return (self.image, self.left, self.right, self.weight)
 
 
-def share_row_interpolation(graph: Graph) -> Graph:
-    """The graph with the sums replaced that differ only in the rows that they read."""
-    if not any(node.op == READ for node in graph.nodes):
+def share_row_interpolation(graph: Graph, env: Env) -> Graph:
+    """The graph with the sums replaced that differ only in the rows that they read; for a GPU the graph itself."""
+    if env.target.is_gpu or not any(node.op == READ for node in graph.nodes):
         return graph
     finder = _Finder(graph)
     found = {node.name: made for node in graph.nodes if (made := finder.row_sum(node)) is not None}

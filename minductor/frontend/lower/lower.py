@@ -2,7 +2,8 @@
 
 Takes a `Graph` and an `Env`. Gives a Program whose outputs have the sizes, strides and dtypes of the traced ones.
 Refuses operators without a rule under options.fallback == "error" (FallbackRefused); else they become extern calls,
-with a note. `lower` runs the graph passes, then walks the nodes in order and lowers each by its rule.
+with a note. `lower` walks the nodes in order and lowers each by its rule; the driver has run the graph passes of
+`pipeline.py` before.
 """
 
 from __future__ import annotations
@@ -14,12 +15,6 @@ from minductor.core.dtypes import C64, C128
 from minductor.core.expressions.expr import Expr, as_expr
 from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import sizes
-from minductor.frontend.graph_passes.dead_code import eliminate_dead_code
-from minductor.frontend.graph_passes.fold_copies import fold_copies
-from minductor.frontend.graph_passes.inline_control_deps import inline_control_deps
-from minductor.frontend.graph_passes.move_scalars import move_scalars
-from minductor.frontend.graph_passes.select_real_imag import select_real_imag
-from minductor.frontend.graph_passes.share_row_interpolation import share_row_interpolation
 from minductor.frontend.lower.symbol_definitions import place_definitions
 from minductor.frontend.lowering_context.complex_pairs import materialize
 from minductor.frontend.lowering_context.extern_calls import extern
@@ -37,12 +32,6 @@ _DEFINING_SYMBOLS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "a
 
 
 def lower(graph: Graph, env: Env) -> Program:
-    """The program of a captured graph."""
-    graph = select_real_imag(fold_copies(inline_control_deps(move_scalars(graph))))
-    return lower_nodes(eliminate_dead_code(graph if env.target.is_gpu else share_row_interpolation(graph)), env)
-
-
-def lower_nodes(graph: Graph, env: Env) -> Program:
     """The program of a graph, or of a subgraph of it, that the graph passes have rewritten."""
     return _Walk(graph, env).program()
 
@@ -52,7 +41,7 @@ class _Walk:
 
     def __init__(self, graph: Graph, env: Env) -> None:
         self.graph = graph
-        self.ctx = Lowering(graph, env, lower_nodes, frozenset(VIEW_RULES))
+        self.ctx = Lowering(graph, env, lower, frozenset(VIEW_RULES))
 
     def program(self) -> Program:
         """The lowered graph."""

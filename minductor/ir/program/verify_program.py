@@ -39,6 +39,11 @@ def verify(program: ir.Program, stages: Sequence[str]) -> None:
                 raise VerifyError(stages[-1], name, fault)
 
 
+def has_rules(stage: str) -> bool:
+    """Whether there are rules that hold from this stage on."""
+    return any(since == stage for since, _ in VERIFIER_RULES.values())
+
+
 # --- programs -----------------------------------------------------------------------------------------------------
 
 

@@ -1,10 +1,10 @@
 """Moves cheap or single-use producers into their consumers, which compute their elements again; no buffer is left.
 
-Takes a program with one kernel for each computed buffer. Gives it without the kernels that became part of their
-consumers, and without dead nodes. A kernel is a candidate if it only computes and stores one value for each point, into
-a storage that no other node writes and that only kernels read. Refuses, with a `FusionRefusal`, candidates whose
-operands are overwritten too early, whose consumers would become too large, and those that cost more to recompute than
-to store (`_is_worth_recomputing`).
+Takes a program with one kernel for each computed buffer and without dead code, whose loads would count as uses. Gives
+it without the kernels that became part of their consumers. A kernel is a candidate if it only computes and stores one
+value for each point, into a storage that no other node writes and that only kernels read. Refuses, with a
+`FusionRefusal`, candidates whose operands are overwritten too early, whose consumers would become too large, and those
+that cost more to recompute than to store (`_is_worth_recomputing`).
 
 Where a consumer loads an element, the producer's body is inserted at the point that stores this element.
 """
@@ -25,9 +25,7 @@ from minductor.cost.footprint import CHEAP, LAUNCH, operations
 from minductor.cost.products import block_counts
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
-from minductor.passes.inline.extern_targets import write_into_targets
-from minductor.passes.inline.split_concat import drop_effect, split_concat
-from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
+from minductor.passes.rewriting.prune import drop_effect, prune_body, with_nodes
 from minductor.target import Env
 
 MAX_OPS, MAX_BUFFERS = (
@@ -74,13 +72,7 @@ class _Uses:
 
 
 def inline(program: ir.Program, env: Env) -> ir.Program:
-    """The program after inlining, splitting at concatenations, and redirecting the results of externs."""
-    nodes = tuple([_without_dead_ops(node) for node in program.nodes])
-    if any(a is not b for a, b in zip(nodes, program.nodes, strict=True)):
-        program = with_nodes(program, nodes)
-    live = live_nodes(program)  # after dead ops are gone, since a buffer that only those load is dead as well
-    if len(live) < len(program.nodes):
-        program = with_nodes(program, live)
+    """The program after inlining; the program itself if fusion is off or nothing is inlined or refused."""
     if not env.options.fuse:
         return program
     refused: dict[str, str] = {}
@@ -93,17 +85,8 @@ def inline(program: ir.Program, env: Env) -> ir.Program:
             break
         refused.update(work.refusals)
     if work.inlined:
-        program = work.finish(bodies)
-    elif work.notes:
-        program = replace(program, notes=(*program.notes, *work.notes))
-    return program if work.is_mixed else write_into_targets(split_concat(program))
-
-
-def _without_dead_ops(node: ir.Node) -> ir.Node:
-    """The node without dead ops, if it is a kernel; their loads would count as uses."""
-    if not isinstance(node, ir.Kernel) or (body := prune_body(node.body)) is node.body:
-        return node
-    return replace(node, body=body)
+        return work.finish(bodies)
+    return replace(program, notes=(*program.notes, *work.notes)) if work.notes else program
 
 
 class _Inliner:

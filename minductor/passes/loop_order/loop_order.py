@@ -27,7 +27,7 @@ from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Axis, Kernel, Load, Program, Reduce, Scan, axis_over
 from minductor.passes.rewriting.greedy_fusion import GreedyFusion
 from minductor.passes.rewriting.join_kernels import common_accesses
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.target import Env
 
 MAX_COPIES = 4  # of a body, when a loop is unrolled
@@ -52,7 +52,7 @@ def loop_order(program: Program, env: Env) -> Program:
 
 def views(first: Kernel, second: Kernel) -> Iterator[tuple[Kernel, Kernel]]:
     """Forms of both kernels, with merged, split or unrolled loops, that may match where the kernels did not."""
-    merged = merge_axes(first), merge_axes(second)
+    merged = merge_kernel_axes(first), merge_kernel_axes(second)
     seen: dict[tuple[Kernel, Kernel], None] = {(first, second): None}
     for pair in dict.fromkeys(((first, second), merged)):
         if pair not in seen:

@@ -5,7 +5,7 @@
 - `join_kernels.py`: makes one kernel of two, or says why not. All laws of a fused kernel are here, and the comparison
   of what it costs (`minductor/cost`) with what it saves;
 - `stored_values.py`: the value that a load would give after a store, for code that goes on without the load;
-- `merge_axes.py`: a kernel over fewer, longer axes;
+- `kernel_axes.py`: a kernel over fewer, longer axes;
 - `prune.py`: dead ops of a body, dead nodes and buffers of a program.
 
 Laws: a rewriting computes the same values and gives back the same object if it changes nothing. Thresholds are named

@@ -50,6 +50,11 @@ def prune_body(body: Body) -> Body:
     return Body(tuple(ops), tuple(place[r] for r in body.results))
 
 
+def drop_effect(_: Op) -> bool:
+    """Keeps no effect of a spliced body: the value of its store is used directly."""
+    return False
+
+
 def live_nodes(program: Program) -> tuple[Node, ...]:
     """The nodes whose results are used: by the caller, by an effect, or by another live node.
 

@@ -1,7 +1,7 @@
 """The stage: a loop nest for every kernel, made by the recipe that is estimated to be the fastest.
 
-Takes a Program. Gives it with axes merged and a Schedule on each Kernel, and notes that tell the prices of the recipes.
-Refuses nothing: a recipe that an option forces and that is not legal for a kernel is a note.
+Takes a Program whose axes are merged. Gives it with a Schedule on each Kernel, and notes that tell the prices of the
+recipes. Refuses nothing: a recipe that an option forces and that is not legal for a kernel is a note.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from minductor.core.expressions.hints import Hints
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, NodeNote, Program
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.draft import Draft
 from minductor.target import Env, Target
@@ -36,8 +36,7 @@ def schedule(program: Program, env: Env) -> Program:
 def schedule_kernel(
     kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
 ) -> Kernel:
-    """One kernel with merged axes and its schedule. `notes` takes what each recipe would cost."""
-    kernel = merge_axes(kernel)
+    """A kernel of merged axes with its schedule. `notes` takes what each recipe would cost."""
     if not env.target.is_gpu:
         drafts = _wanted(kernel, cpu_recipes.drafts(kernel, buffers, env.target, hints), env, notes)
         made = {name: cpu_place.place(draft) for name, draft in drafts.items()}
@@ -100,7 +99,8 @@ def _with_library(
         return made
     table = buffers | {buffer.name: buffer for buffer in variant.buffers}
     nodes = tuple(
-        schedule_kernel(node, table, env, notes, hints) if isinstance(node, Kernel) else node for node in variant.nodes
+        schedule_kernel(merge_kernel_axes(node), table, env, notes, hints) if isinstance(node, Kernel) else node
+        for node in variant.nodes
     )
     choice = Choice("matmul", "bits", ("extern", "native"), "extern")
     return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))

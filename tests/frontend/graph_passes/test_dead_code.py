@@ -7,12 +7,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from minductor.frontend.capture.capture import capture
 from minductor.frontend.graph_passes.dead_code import eliminate_dead_code
-from tests.frontend.tracing import randn
+from tests.frontend.tracing import CPU, randn
 
 
 def ops(fn) -> list[str]:
     gm = make_fx(fn, tracing_mode="fake")(randn(3))
-    return [node.op for node in eliminate_dead_code(capture(gm, "inference")).nodes]
+    return [node.op for node in eliminate_dead_code(capture(gm, "inference"), CPU).nodes]
 
 
 def test_unused_chains_go() -> None:
@@ -30,4 +30,4 @@ def test_writes_and_random_numbers_stay() -> None:
 
 def test_a_graph_without_dead_nodes_is_returned_as_it_is() -> None:
     graph = capture(make_fx(lambda x: x.sin(), tracing_mode="fake")(randn(3)), "inference")
-    assert eliminate_dead_code(graph) is graph
+    assert eliminate_dead_code(graph, CPU) is graph

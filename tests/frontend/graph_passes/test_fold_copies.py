@@ -8,12 +8,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from minductor.frontend.capture.capture import capture
 from minductor.frontend.capture.captured_graph import Node, NodeRef
 from minductor.frontend.graph_passes.fold_copies import fold_copies
-from tests.frontend.tracing import randn
+from tests.frontend.tracing import CPU, randn
 
 
 def written(fn) -> list[Node]:
     gm = make_fx(torch.func.functionalize(fn), tracing_mode="fake")(randn(4, 3), randn(2, 3))
-    return [n for n in fold_copies(capture(gm, "inference")).nodes if n.op.endswith("_scatter.default")]
+    return [n for n in fold_copies(capture(gm, "inference"), CPU).nodes if n.op.endswith("_scatter.default")]
 
 
 def test_the_value_is_written_itself() -> None:

@@ -11,10 +11,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from minductor.frontend.capture.capture import capture
-from minductor.frontend.lower.lower import lower
 from minductor.ir.program.nodes import Kernel, Load, Masked, Store
-from minductor.passes.inline.inline import inline
 from tests.frontend.tracing import CPU, grads, lowered, randn
+from tests.rows import inline, lower
 
 X, Y = randn(4, 6, 5), randn(4, 6, 5, seed=1)
 IMAGE = randn(2, 4, 3, 5)

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 
 from minductor.driver import Compiler
 from minductor.frontend.capture.capture import capture
-from minductor.frontend.lower.lower import lower
 from minductor.ir.program.nodes import Assert
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, grads, integers, lowered, randn
+from tests.rows import lower
 
 X, Y, ROW = randn(3, 4, 5), randn(3, 4, 5, seed=1), randn(5, seed=2)
 HALF, DOUBLE, WHOLE, TRUTH = X.bfloat16(), X.double(), integers(-5, 6, 3, 4), X > 0

@@ -14,7 +14,7 @@ from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Atomic, Axis, Body, Check, Index, Kernel, Load, Masked, Reduce, Scan, Store
 
 
-def merge_axes(kernel: Kernel) -> Kernel:
+def merge_kernel_axes(kernel: Kernel) -> Kernel:
     """The kernel with merged axes, or the kernel itself if nothing merges."""
     mapping: dict[Symbol, Expr] = {}
     axes = list(kernel.axes)

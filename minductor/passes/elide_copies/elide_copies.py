@@ -29,14 +29,17 @@ from minductor.ir.program.nodes import (
     writes,
 )
 from minductor.passes.rewriting.prune import with_nodes
+from minductor.target import Env
 
 # matrix products; they accept an `out` whose rows are contiguous but apart from each other
 ACCUMULATING = frozenset(("aten.addmm.out", "aten.baddbmm.out"))
 ACCEPT_ROW_STRIDE = ACCUMULATING | {"aten.mm.out", "aten.bmm.out"}
 
 
-def write_into_targets(program: Program) -> Program:
+def elide_copies(program: Program, env: Env) -> Program:
     """The program without copies of results that their calls can write in place; the same object if there are none."""
+    if not env.options.fuse or len({buffer.device for buffer in program.buffers}) > 1:
+        return program
     table = program.real_table()
     kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
     kept.update(ref.storage for node in program.nodes for ref in awaited_refs(node))
@@ -63,7 +66,7 @@ def write_into_targets(program: Program) -> Program:
             continue
         nodes[position] = replace(call, results=(target,), origins=(*call.origins, *copy.origins))
         nodes[maker] = None
-        notes.append(MergedKernel("inline", copy.name, call.name))
+        notes.append(MergedKernel("elide_copies", copy.name, call.name))
     if not notes:
         return program
     return with_nodes(replace(program, notes=(*program.notes, *notes)), tuple(n for n in nodes if n is not None))

@@ -22,7 +22,8 @@ from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, subst
 from minductor.core.expressions.rewrite import delinearize
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
-from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
+from minductor.passes.rewriting.prune import drop_effect, live_nodes, prune_body, with_nodes
+from minductor.target import Env
 
 MAX_SLICES = 4  # the most slices that are split: each gets a kernel, unless `fuse` fuses them again
 
@@ -50,8 +51,10 @@ class _Concat(NamedTuple):
     store: ir.Store
 
 
-def split_concat(program: ir.Program) -> ir.Program:
+def split_concat(program: ir.Program, env: Env) -> ir.Program:
     """The program without the concatenations that can be avoided; the same object if there are none."""
+    if not env.options.fuse or len({buffer.device for buffer in program.buffers}) > 1:
+        return program
     table = program.real_table()
     uses = _StorageUses(program)
     nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
@@ -64,7 +67,7 @@ def split_concat(program: ir.Program) -> ir.Program:
     if not nodes:
         return program
     gone = [
-        ir.MergedKernel("inline", part.kernel.name, made.name)
+        ir.MergedKernel("split_concat", part.kernel.name, made.name)
         for concat, parts in nodes.values()
         for part, made in zip(concat.slices, parts, strict=True)
     ]
@@ -207,11 +210,6 @@ def _consumer_of_slice(consumer: ir.Kernel, concat: _Concat, version: int) -> ir
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
     name = consumer.name if version == 0 else f"{consumer.name}_{version}"
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
-
-
-def drop_effect(_: ir.Op) -> bool:
-    """Keeps no effect of a spliced body: the value of its store is used directly."""
-    return False
 
 
 def _with_versions(node: ir.Node, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Node:

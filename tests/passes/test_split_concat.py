@@ -8,10 +8,10 @@ import pytest
 
 from minductor.ir.program.nodes import Kernel, Program, Ref, body_reads
 from minductor.passes.fuse.fuse import fuse
-from minductor.passes.inline.inline import inline
-from minductor.passes.inline.split_concat import split_concat
+from minductor.passes.split_concat.split_concat import split_concat
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, narrow, transpose
+from tests.rows import inline
 from tests.verifying import verify
 
 
@@ -21,7 +21,7 @@ def kernels(program: Program) -> list[Kernel]:
 
 def made(program: Program) -> Program:
     now = inline(program, CPU)
-    verify(now, "inline")
+    verify(now, "elide_copies")
     assert_same(program, now)
     now = fuse(now, CPU)
     verify(now, "fuse")
@@ -63,24 +63,26 @@ def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     s = Sketch()
     x = s.input(3, 4)
     joined = s.cat(1, x, x)
-    assert split_concat(program := s.done(joined, s.op("neg", joined))) is program  # the caller reads it
+    assert split_concat(program := s.done(joined, s.op("neg", joined)), CPU) is program  # the caller reads it
     s = Sketch()
     x = s.input(3, 4)
     joined = s.cat(1, x, x)
-    assert split_concat(program := s.done(s.op("neg", joined), s.op("exp", joined))) is program  # two consumers
+    assert split_concat(program := s.done(s.op("neg", joined), s.op("exp", joined)), CPU) is program  # two consumers
     s = Sketch()
     x = s.input(3, 4)
-    assert split_concat(program := s.done(s.op("neg", narrow(s.cat(1, x, x), 1, 1, 4)))) is program  # other coordinates
+    assert (
+        split_concat(program := s.done(s.op("neg", narrow(s.cat(1, x, x), 1, 1, 4))), CPU) is program
+    )  # other coordinates
     s = Sketch()
     x = s.input(3, 4)
-    assert split_concat(program := s.done(s.op("neg", s.cat(1, *[x] * 5)))) is program  # too many
+    assert split_concat(program := s.done(s.op("neg", s.cat(1, *[x] * 5))), CPU) is program  # too many
     s = Sketch()
     x = s.input(3, 4)
-    assert split_concat(program := s.done(s.reduce("sum", s.cat(1, x, x), 1))) is program  # no pointwise consumer
+    assert split_concat(program := s.done(s.reduce("sum", s.cat(1, x, x), 1)), CPU) is program  # no pointwise consumer
     s = Sketch()
     x = s.input(3, 4)
     total = s.reduce("sum", s.op("neg", s.cat(1, x, x)), 1)
-    assert split_concat(program := s.done(total)) is program  # fuse would rather keep the consumer whole
+    assert split_concat(program := s.done(total), CPU) is program  # fuse would rather keep the consumer whole
 
 
 def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
@@ -89,7 +91,7 @@ def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
     joined = s.cat(1, x, y)
     s.copy(x, y)
     program = s.done(s.op("neg", joined))
-    assert split_concat(program) is program
+    assert split_concat(program, CPU) is program
 
 
 def test_a_consumer_that_fills_a_slice_itself_stays_whole() -> None:
