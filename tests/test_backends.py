@@ -134,7 +134,7 @@ A_PASS = Pass(name="p", after="fuse", function=nothing, fingerprint="1")
         (replace(TOY, options=ToyOptions), "neither an instance of a dataclass"),
         (replace(TOY, options=Loose()), "not frozen"),
         (replace(TOY, options=Crowded()), "no bool, int, float or str"),
-        (replace(TOY, passes=(replace(A_PASS, after="fusion"),)), "the stages are lower, inline"),
+        (replace(TOY, passes=(replace(A_PASS, after="fusion"),)), "the stages are lower, remove_dead_code, inline"),
         (replace(TOY, passes=(replace(A_PASS, fingerprint=""),)), "no fingerprint"),
     ],
 )

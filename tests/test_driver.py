@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+from minductor.backends import find_backend
 from minductor.core.dtypes import F32
 from minductor.core.errors import (
     BadOptionValue,
@@ -31,9 +32,12 @@ from minductor.core.errors import (
     TargetElsewhere,
     UnknownTarget,
     UnsupportedInput,
+    VerifyError,
 )
 from minductor.driver import PIPELINE, Compiled, Compiler
+from minductor.frontend.capture.capture import capture
 from minductor.frontend.capture.captured_graph import Graph, GraphInput, NodeRef, TensorMeta
+from minductor.ir.program import verify_program
 from minductor.options import Options
 from minductor.runtime.launch import cuda
 from minductor.runtime.store.store import Store
@@ -105,7 +109,31 @@ def test_values_and_gradients_are_eagers(watched: Watched) -> None:
 
 def test_every_stage_runs_once_in_order(watched: Watched) -> None:
     watched.run()
-    assert watched.stages == [*(stage.name for stage in PIPELINE), "codegen", "compile"]
+    assert watched.stages == ["lower.eliminate_dead_code", *(stage.name for stage in PIPELINE), "codegen", "compile"]
+
+
+def test_a_graph_pass_that_changes_nothing_is_not_shown(watched: Watched) -> None:
+    watched.run(torch.exp, [torch.ones(3)])
+    assert watched.stages[0] == "lower"
+
+
+@pytest.mark.parametrize("name", ["remove_dead_code", "inline", "split_concat", "elide_copies", "merge_axes"])
+def test_what_a_row_breaks_is_found_behind_it(name: str, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    (stage,) = [stage for stage in PIPELINE if stage.name == name]
+    monkeypatch.setattr(stage.function.partition(":")[0] + f".{name}", lambda p, env: replace(p, nodes=p.nodes * 2))
+    graph = capture(make_fx(torch.exp, tracing_mode="fake")(torch.ones(3)), "inference")
+    with pytest.raises(VerifyError, match=f"stage '{name}' breaks"):
+        watched.compiler.compile_program(graph, Env(Options(verify=True), ENV.target), find_backend("cpu"))
+
+
+def test_an_unchanged_program_is_verified_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, object]] = []
+    monkeypatch.setattr(verify_program, "verify", lambda program, stages: seen.append((stages[-1], program)))
+    graph = capture(make_fx(torch.exp, tracing_mode="fake")(torch.ones(3)), "inference")
+    watched.compiler.compile_program(graph, Env(Options(verify=True), ENV.target), find_backend("cpu"))
+    # `fuse` and `bundle` change nothing here, but rules begin with them
+    assert [name for name, _ in seen] == ["lower", "fuse", "schedule", "bundle", "access"]
+    assert seen[0][1] is seen[1][1]
 
 
 def test_second_compiler_finds_it_and_reports_the_same(watched: Watched) -> None:

@@ -60,6 +60,21 @@ def test_shows_every_stage_in_order() -> None:
     assert explanation.first_moved() == "", "nothing was checked"
 
 
+def test_shows_the_graph_passes_that_change_the_graph() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[1:3] = y * 2
+        return x
+
+    explanation = minductor.explain(fn, torch.ones(4), torch.ones(2))
+    passes = ["lower.fold_copies", "lower.eliminate_dead_code"]
+    (road,) = explanation.roads
+    assert [step.name for step in road.steps] == ["graph", *passes, *STAGES[1:]]
+    assert road.steps[2].summary.endswith(f" ms nodes={explanation.stage(passes[1]).count(' = aten.')}")
+    counts = [explanation.stage(name).count("aten.copy.default") for name in ("graph", *passes)]
+    assert counts == [1, 1, 0]
+
+
 def test_shows_why_kernels_stay_apart() -> None:
     text = str(minductor.explain(lambda x: (x - x.sum(0)).softmax(1), torch.randn(64, 96)))
     assert "stay apart: " in text

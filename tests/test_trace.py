@@ -4,6 +4,7 @@ import html.parser
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -92,6 +93,34 @@ def test_folder(tmp_path: Path) -> None:
     assert (folder / "forward" / "02_fuse.txt").read_text() == "new\nsame\n"
     assert (folder / "forward" / "k0.cpp").read_text() == "x & y;"
     assert len((folder / "forward" / "lines.txt").read_text().splitlines()) == 3
+
+
+def test_folder_of_a_compile_that_begins_with_a_graph_pass(tmp_path: Path) -> None:
+    trace = Trace.parse(f"dir:{tmp_path}")
+    for _ in range(2):
+        walk(trace)
+        trace.stage("forward", "lower.fold_copies", 0.001, COUNTS, [], None, lambda: "graph")
+    walk(trace)
+    names = {folder.name: sorted(path.name for path in folder.glob("0*")) for folder in tmp_path.iterdir()}
+    with_pass = ["01_lower.fold_copies.txt", "02_lower.txt", "03_fuse.txt"]
+    assert names == {"forward": ["01_lower.txt", "02_fuse.txt"], "forward-2": with_pass, "forward-3": with_pass}
+
+
+def test_level_4_shows_a_graph_pass_that_changes_the_graph(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[1:3] = y * 2
+        return x
+
+    torch._dynamo.reset()
+    compiler = Compiler(store=Store(tmp_path), trace=Trace.parse("4"))
+    torch.compile(fn, backend=compiler)(torch.ones(4), torch.ones(2))
+    err = capfd.readouterr().err
+    _, _, shown = err.partition("minductor inference lower.fold_copies gives:\n")
+    graph, _, rest = shown.partition("\nminductor inference ")
+    assert "aten.slice_scatter.default(" in graph and re.match(r"lower.eliminate_dead_code \d+\.\d ms nodes=", rest)
+    assert "aten.copy.default" in graph and "aten.copy.default" not in rest
+    assert "select_real_imag" not in err, "it changes nothing"
 
 
 def test_folder_of_an_earlier_process_is_written_over(tmp_path: Path) -> None:

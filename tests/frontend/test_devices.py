@@ -15,6 +15,7 @@ from minductor.ir.program.nodes import Token
 from minductor.options import Options
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
+from tests.frontend.tracing import CPU
 from tests.rows import lower
 
 

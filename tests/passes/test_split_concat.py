@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from minductor.ir.program.nodes import Kernel, Program, Ref, body_reads
+from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.split_concat.split_concat import split_concat
+from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, narrow, transpose
 from tests.rows import inline
@@ -70,9 +72,7 @@ def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     assert split_concat(program := s.done(s.op("neg", joined), s.op("exp", joined)), CPU) is program  # two consumers
     s = Sketch()
     x = s.input(3, 4)
-    assert (
-        split_concat(program := s.done(s.op("neg", narrow(s.cat(1, x, x), 1, 1, 4))), CPU) is program
-    )  # other coordinates
+    assert split_concat(program := s.done(s.op("neg", narrow(s.cat(1, x, x), 1, 1, 4))), CPU) is program
     s = Sketch()
     x = s.input(3, 4)
     assert split_concat(program := s.done(s.op("neg", s.cat(1, *[x] * 5))), CPU) is program  # too many
@@ -83,6 +83,17 @@ def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     x = s.input(3, 4)
     total = s.reduce("sum", s.op("neg", s.cat(1, x, x)), 1)
     assert split_concat(program := s.done(total), CPU) is program  # fuse would rather keep the consumer whole
+
+
+def test_no_fusion_and_several_devices_leave_the_same_object() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    program = s.done(s.extern(s.op("neg", s.cat(1, x, x))))
+    assert split_concat(program, Env(Options(fuse=False), CPU.target)) is program
+    apart = replace(program, buffers=(replace(program.buffers[0], device="cuda:0"), *program.buffers[1:]))
+    assert split_concat(apart, CPU) is apart
+    after = split_concat(program, CPU)
+    assert {note.stage for note in after.notes} == {"split_concat"} and len(kernels(after)) == 2
 
 
 def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
