@@ -34,7 +34,7 @@ ROWS, COLUMNS = 256, 256
 UNARY = (torch.ops.aten.exp.default, torch.ops.aten.neg.default, torch.ops.aten.tanh.default)
 BINARY = (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor, torch.ops.aten.sub.Tensor)
 # the stages between ATen and text that know of more than one kernel at a time
-SCHEDULING = ("inline", "fuse", "loop_order", "order", "memory")
+SCHEDULING = ("remove_dead_code", "inline", "split_concat", "elide_copies", "fuse", "loop_order", "order", "memory")
 
 
 class Drawing:
@@ -135,7 +135,8 @@ def stages(graph: Graph, env: Env) -> tuple[dict[str, float], int]:
     for stage in PIPELINE:
         gc.collect()
         start = time.process_time()
-        value = resolve(stage.function)(value, env)
+        for each in (*stage.graph_passes, stage):
+            value = resolve(each.function)(value, env)
         spent[stage.name] = time.process_time() - start
         if stage.gives == "program":
             kernels = sum(isinstance(node, Kernel) for node in value.nodes)

@@ -2,10 +2,14 @@
 
 Each stage is a package, and one function in the file of the same name: `stage(program, env) -> program`, the last one
 `-> plan`. `PIPELINE` in `minductor/pipeline.py` lists them in the order in which they run:
+- `remove_dead_code`: ops, kernels and calls whose results nothing uses go;
 - `inline`: producers that are recomputed in their consumers, so that no buffer holds their result;
+- `split_concat`: consumers of concatenations, split at the seams, so that no buffer holds the concatenation;
+- `elide_copies`: `out=` calls write where kernels would copy their results;
 - `fuse`: which kernels become one;
 - `loop_order`: fusion of kernels that match only with split, merged or unrolled loops;
 - `order`: in which order nodes run, for a low peak of memory;
+- `merge_axes`: fewer and longer axes for each kernel;
 - `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library;
 - `bundle`: kernels that do the same to different tensors, as one launch;
 - `access`: how each load and store addresses memory;

@@ -70,9 +70,16 @@ def test_a_number_that_is_known_is_made_where_it_is_used() -> None:
     assert (made.op, made.kwargs, made.meta) == (full.op, (("device", Token("device", "cuda:0")),), meta("cuda:0"))
 
 
-def test_a_graph_on_one_device_stays() -> None:
+def test_a_graph_without_such_a_number_stays() -> None:
     alone = graph(Node("a", "aten.mul.Tensor", (NodeRef("s"), 2), (), meta("cpu")), s=meta("cpu"))
     assert move_scalars(alone, CPU) is alone and gpu_of(alone) == ""
+    apart = graph(
+        Node("a", "aten.mul.Tensor", (NodeRef("s"), 2), (), meta("cpu")),
+        Node("b", "aten.neg.default", (NodeRef("x"),), (), meta("cuda:0", 4)),
+        s=meta("cpu"),
+        x=meta("cuda:0", 4),
+    )
+    assert move_scalars(apart, CPU) is apart
 
 
 def test_kernels_are_of_the_gpu_and_the_cpus_part_is_called() -> None:

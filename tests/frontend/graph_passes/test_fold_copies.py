@@ -26,3 +26,9 @@ def test_a_copy_that_broadcasts_or_casts_stays() -> None:
     assert node.args[1] == NodeRef("copy")
     (node,) = written(lambda x, y: x.clone().narrow(0, 1, 2).copy_(y.double())._base)
     assert node.args[1] == NodeRef("copy")
+
+
+def test_a_graph_without_such_copies_is_returned_as_it_is() -> None:
+    graph = capture(make_fx(lambda x: torch.ops.aten.copy(x, x.sin()), tracing_mode="fake")(randn(3)), "inference")
+    assert [node.op for node in graph.nodes] == ["aten.sin.default", "aten.copy.default"]
+    assert fold_copies(graph, CPU) is graph
