@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minductor.ir.program.nodes import Extern, MergedKernel, Program
+from minductor.ir.program.nodes import Extern, Kernel, MergedKernel, Program
 from minductor.options import Options
 from minductor.passes.elide_copies.elide_copies import elide_copies
 from minductor.target import Env
@@ -25,9 +25,9 @@ def test_the_call_writes_into_the_target_of_the_copy() -> None:
     after = elide_copies(program, CPU)
     verify(after, "elide_copies")
     assert_same(program, after)
-    (call,) = after.nodes
-    assert isinstance(call, Extern) and call.results == program.outputs
-    assert after.notes == (MergedKernel("elide_copies", program.nodes[1].name, call.name),)
+    (call,), copy = after.nodes, program.nodes[1]
+    assert isinstance(copy, Kernel) and isinstance(call, Extern) and call.results == program.outputs
+    assert after.notes == (MergedKernel("elide_copies", copy.name, call.name),)
     assert elide_copies(after, CPU) is after
 
 
