@@ -38,6 +38,7 @@ class Machine:
     latency: float  # seconds from a load to its value, from main memory
     cache_latency: float  # seconds from a load to its value, from the second-level cache
     operations: float  # simple operations a second, of all multiprocessors
+    matrix: float  # operations a second of the matrix units, on 16-bit values; half as many on values twice as wide
     launch: float  # seconds of the launch of a kernel
     program: float  # seconds from the end of a program to the first load of the next one
     join: float  # seconds of a reduction over the threads of a program of one warp; 16 warps take twice as long
@@ -56,6 +57,7 @@ HOPPER = Machine(
     latency=0.3e-6,
     cache_latency=0.25e-6,
     operations=2.4e13,
+    matrix=4e14,
     launch=2e-6,
     program=0.25e-6,
     join=0.3e-6,
@@ -65,9 +67,9 @@ HOPPER = Machine(
     resident_threads=2048,
     resident_programs=32,
 )
-AMPERE = replace(HOPPER, bandwidth=1.7e12, cache_bandwidth=8e12, operations=1.5e13)  # A100 of 80 GB
-BLACKWELL = replace(HOPPER, bandwidth=7e12, cache_bandwidth=2e13, operations=3e13)  # B200
-CDNA3 = replace(HOPPER, bandwidth=4.3e12, cache_bandwidth=1.5e13, operations=6e13)  # MI300X
+AMPERE = replace(HOPPER, bandwidth=1.7e12, cache_bandwidth=8e12, operations=1.5e13, matrix=1.5e14)  # A100 of 80 GB
+BLACKWELL = replace(HOPPER, bandwidth=7e12, cache_bandwidth=2e13, operations=3e13, matrix=1e15)  # B200
+CDNA3 = replace(HOPPER, bandwidth=4.3e12, cache_bandwidth=1.5e13, operations=6e13, matrix=4e14)  # MI300X
 NOMINAL = HOPPER  # of a target that states no machine
 
 

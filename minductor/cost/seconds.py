@@ -22,12 +22,12 @@ from functools import cached_property
 from math import gcd, inf, prod
 from typing import NamedTuple
 
+from minductor.analysis.domain import buffer_bytes
 from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import constant_step
-from minductor.core.expressions.expr import free_symbols
+from minductor.core.expressions.expr import Expr, free_symbols
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.registers import alive_across_reductions
-from minductor.cost.traffic import access_bytes
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
@@ -274,6 +274,16 @@ class _Pricer:
         is_outer = any(each[axis] in (1, -1) for each in steps if each[inner] not in (0, 1, -1) for axis in outer)
         joins = (op for op in self.ops if isinstance(op.attrs, Reduce)) if is_outer else ()
         return self.programs * sum(prod(self.blocks[axis] for axis in op.axes) for op in joins)
+
+
+def access_bytes(index: Expr, kernel: Kernel, buffer: Buffer, hints: Hints) -> int:
+    """The bytes that one access touches: at most the whole buffer, and all of it if data decide the index."""
+    names = free_symbols(index)
+    whole = buffer_bytes(buffer, hints)
+    if any(s.kind == "value" for s in names):
+        return whole
+    touched = estimate([axis.extent for axis in kernel.axes if axis.symbol in names], hints)
+    return min(whole, touched * buffer.dtype.itemsize)
 
 
 def op_work(op: Op) -> int:

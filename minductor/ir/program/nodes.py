@@ -491,15 +491,24 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class FusionRefusal:
-    """The reason why a stage did not make one kernel of two nodes, shown to the user."""
+    """The reason why a stage did not make one kernel of two nodes, shown to the user.
+
+    `figures`: the seconds of both ways as text, where they decided; they are no part of equality.
+    """
 
     stage: str
     first: str
     second: str
     reason: str
+    figures: str = field(default="", compare=False)
+
+    @property
+    def why(self) -> str:
+        """The reason with its figures."""
+        return f"{self.reason} ({self.figures})" if self.figures else self.reason
 
     def __str__(self) -> str:
-        return f"{self.first} and {self.second} stay apart: {self.reason}"
+        return f"{self.first} and {self.second} stay apart: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

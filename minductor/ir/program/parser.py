@@ -236,7 +236,8 @@ class _Reader:
     def note(self) -> ir.FusionRefusal | ir.MergedKernel | ir.NodeNote:
         stage, first = self.name(), self.name()
         if self.accept("|"):
-            return ir.FusionRefusal(stage, first, self.name(), self.text())
+            second, reason = self.name(), self.text()
+            return ir.FusionRefusal(stage, first, second, reason, self.text() if self.accept("at") else "")
         if self.accept("into"):
             return ir.MergedKernel(stage, first, self.name())
         return ir.NodeNote(stage, first, self.text())

@@ -53,8 +53,9 @@ def _program(program: ir.Program) -> Iterator[str]:
         yield f"  guard {guard.rel} because {quote(guard.reason)}"
     for note in program.notes:
         match note:
-            case ir.FusionRefusal(stage, first, second, reason):
-                yield f"  note {stage} {first} | {second} {quote(reason)}"
+            case ir.FusionRefusal(stage, first, second, reason, figures):
+                at = f" at {quote(figures)}" if figures else ""
+                yield f"  note {stage} {first} | {second} {quote(reason)}{at}"
             case ir.MergedKernel(stage, name, into):
                 yield f"  note {stage} {name} into {into}"
             case ir.NodeNote(stage, subject, text):

@@ -122,7 +122,7 @@ def report(program: Program, plan: Plan) -> Report:
         kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in kernel_launches(p.lines)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
         refusals=tuple(
-            (n.stage, _in(w, n.first), _in(w, n.second), n.reason) for w, n in notes if isinstance(n, FusionRefusal)
+            (n.stage, _in(w, n.first), _in(w, n.second), n.why) for w, n in notes if isinstance(n, FusionRefusal)
         ),
         nodes=tuple(
             (_in(w, name), symbol, op, tuple([_in(w, s) for s in touched]))

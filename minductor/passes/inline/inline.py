@@ -4,7 +4,7 @@ Takes a program with one kernel for each computed buffer and without dead code, 
 it without the kernels that became part of their consumers. A kernel is a candidate if it only computes and stores one
 value for each point, into a storage that no other node writes and that only kernels read. Refuses, with a
 `FusionRefusal`, candidates whose operands are overwritten too early, whose consumers would become too large, and those
-that cost more to recompute than to store (`_is_worth_recomputing`).
+that take longer to recompute than to store (`cost/kernel_seconds.py`).
 
 Where a consumer loads an element, the producer's body is inserted at the point that stores this element.
 """
@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
-from minductor.analysis.domain import buffer_bytes, count_points, extents_of, has_division, pure_store, solve
+from minductor.analysis.domain import buffer_bytes, extents_of, has_division, pure_store, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
-from minductor.core.expressions.hints import Hints, estimate
 from minductor.core.expressions.rewrite import simplify
-from minductor.cost.footprint import CHEAP, LAUNCH, operations
-from minductor.cost.products import block_counts
+from minductor.cost.kernel_seconds import Prices
+from minductor.cost.shape import Shape, inlined
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.passes.rewriting.prune import drop_effect, prune_body, with_nodes
@@ -33,15 +31,16 @@ MAX_OPS, MAX_BUFFERS = (
     56,
 )  # the limits of a consumer; those of `fuse` are larger, so that it can still fuse such a consumer
 MAX_COPIES = 8  # the most elements of one producer that one point of a consumer may use
+CHEAP = 4  # operations of a value that is computed of nothing, which is never worth a buffer
 MAX_DEPTH = 24  # so many nested producers are built as one body, which keeps the recursion shallow
 
 
 @dataclass(slots=True)
 class _Producer:
-    """A kernel that may move into its consumers, and what one point of it costs.
+    """A kernel that may move into its consumers.
 
-    `value`: the position of the stored value. `ops`: how many it adds to a body. `cost`: its operations, and
-    `input_bytes`: the bytes that it loads, both with those of producers that only it uses. `depth`: nested producers.
+    `value`: the position of the stored value. `ops`: how many it adds to a body. `shape`: what decides its price, with
+    the producers that only it uses. `depth`: nested producers.
     """
 
     kernel: ir.Kernel
@@ -49,9 +48,7 @@ class _Producer:
     store: ir.Store
     value: int
     ops: int
-    cost: int
-    input_bytes: float
-    points: int
+    shape: Shape
     depth: int = 0
 
 
@@ -59,16 +56,15 @@ class _Producer:
 class _Uses:
     """Who uses a producer's value, in terms of the kernels that stay.
 
-    By the position of such a kernel: the distinct elements that one point of it asks for, and how often it asks for
-    each, per element of the buffer. An element is known by the indices of the loads that lead to it.
+    By the position of such a kernel: the distinct elements that one point of it asks for. An element is known by the
+    indices of the loads that lead to it.
     """
 
-    users: dict[int, dict[tuple[Expr, ...], float]] = field(default_factory=dict[int, dict[tuple[Expr, ...], float]])
+    users: dict[int, dict[tuple[Expr, ...], None]] = field(default_factory=dict[int, dict[tuple[Expr, ...], None]])
 
-    def add(self, consumer: int, key: tuple[Expr, ...], times: float) -> None:
-        """Records that a kernel asks for an element so many times."""
-        elements = self.users.setdefault(consumer, {})
-        elements[key] = max(elements.get(key, 0.0), times)
+    def add(self, consumer: int, key: tuple[Expr, ...]) -> None:
+        """Records that a kernel asks for an element."""
+        self.users.setdefault(consumer, {})[key] = None
 
 
 def inline(program: ir.Program, env: Env) -> ir.Program:
@@ -77,7 +73,7 @@ def inline(program: ir.Program, env: Env) -> ir.Program:
         return program
     refused: dict[str, str] = {}
     while True:
-        work = _Inliner(program, refused, env.options.max_live_bytes, is_gpu=env.target.is_gpu)
+        work = _Inliner(program, refused, env)
         work.decide()
         bodies = work.build()
         # Some refusals are known only once a body is built. This is rare: decide again, with those producers kept.
@@ -95,7 +91,7 @@ class _Inliner:
     `known_refusals`: reasons by storage that an earlier attempt has found. Nodes are known by their positions.
     """
 
-    def __init__(self, program: ir.Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
+    def __init__(self, program: ir.Program, refused: Mapping[str, str], env: Env) -> None:
         self.program = program
         self.hints = program.hints
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, ir.Kernel)}
@@ -108,10 +104,9 @@ class _Inliner:
         self.writers: dict[str, list[int]] = {}
         self.overwriter: dict[ir.Ref, int] = {}
         self.op_counts: list[int] = []
-        self.max_live_bytes = most
-        self.product_blocks = {
-            kernel.name: block_counts(kernel, self.hints) for kernel in self.kernels.values() if is_gpu
-        }
+        self.max_live_bytes = env.options.max_live_bytes
+        self.prices = Prices(self.table, env.target, program.hints)
+        self.shapes: dict[int, Shape] = {}  # by position, of consumers with the producers that moved into them
         self.storages: list[
             set[str]
         ] = []  # by position, the storages that a node touches, with those of producers that moved into it
@@ -143,12 +138,13 @@ class _Inliner:
             if producer is not None:
                 mine = uses[producer.store.ref]
                 reason = self._refusal(producer, mine)
-                if reason is None:
+                refused = (reason, "") if reason is not None else self._slower(producer, mine)
+                if refused is None:
                     self._inline_producer(producer, mine)
                     self._record_uses(node, producer.store.index, mine, uses)
                     continue
-                self._note(producer, reason)
-            self._record_uses(node, None, _Uses({position: {(): 1.0}}), uses)
+                self._note(producer, *refused)
+            self._record_uses(node, None, _Uses({position: {(): None}}), uses)
 
     def _inline_producer(self, producer: _Producer, uses: _Uses) -> None:
         """Marks a producer as moved, and adds its size and storages to each consumer."""
@@ -156,6 +152,7 @@ class _Inliner:
         for consumer, keys in uses.users.items():
             self.op_counts[consumer] += producer.ops * len(keys)
             self.storages[consumer] = self._storages_with(producer, consumer)
+            self.shapes[consumer] = self._with(producer, consumer)
             self.notes.append(ir.MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
 
     def _storages_with(self, producer: _Producer, consumer: int) -> set[str]:
@@ -205,25 +202,13 @@ class _Inliner:
         if solve(store.index, kernel.axes, store.index, extents_of(kernel.axes)) is None:
             return None
         value = next(op.args[0] for op in kernel.body.ops if op.attrs is store)
-        points = count_points(kernel, self.hints)
-        cost, moved = operations(kernel.body), 0.0
+        shape = self.prices.shape(kernel)
         for load in dict.fromkeys(ir.body_reads(kernel.body)):
             inner = before.get(load.ref)
             if inner is not None and len(self.readers[load.ref]) == 1:
-                cost, moved = cost + inner.cost, moved + inner.input_bytes
-            else:
-                moved += self._bytes_per_point(load, kernel, points)
+                shape = inlined(shape, inner.shape, load.ref.storage)
         added = len(kernel.body.ops) - 2  # all ops but its store and the load that it replaces
-        return _Producer(kernel, position, store, value, added, cost, moved, points)
-
-    def _bytes_per_point(self, load: ir.Load, kernel: ir.Kernel, points: int) -> float:
-        """The bytes of memory that a load moves for each point. Elements that several points read are moved once."""
-        buffer = self.table[load.ref.storage]
-        names = {symbol.name for symbol in free_symbols(load.index)}
-        if any(symbol.kind == "value" for symbol in free_symbols(load.index)):
-            return float(buffer.dtype.itemsize)
-        touched = estimate([axis.extent for axis in kernel.axes if axis.name in names], self.hints)
-        return buffer.dtype.itemsize * touched / points
+        return _Producer(kernel, position, store, value, added, shape)
 
     def _record_uses(self, kernel: ir.Kernel, stored: Expr | None, mine: _Uses, uses: dict[ir.Ref, _Uses]) -> None:
         """Records for the producers of a kernel's loads which elements the consumers of the kernel (`mine`) ask for.
@@ -238,13 +223,10 @@ class _Inliner:
             if load.ref.storage not in self.writers:
                 continue
             users = uses.setdefault(load.ref, _Uses())
-            elements = estimate(self.table[load.ref.storage].size, self.hints)
-            blocks = self.product_blocks.get(kernel.name, {})
-            times = _uses_per_element(kernel, load.index, elements, blocks, self.hints)
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
             for consumer, keys in mine.users.items():
-                for key, outer in keys.items():
-                    users.add(consumer, (*key, *step), outer * times)
+                for key in keys:
+                    users.add(consumer, (*key, *step))
 
     def _refusal(self, producer: _Producer, uses: _Uses) -> str | None:
         """The reason why a producer stays, shown to the user; None if it moves."""
@@ -272,9 +254,41 @@ class _Inliner:
             if held > self.max_live_bytes:
                 limit = f"the limit is {self.max_live_bytes}"
                 return f"a consumer would need {held} bytes of intermediate results at once; {limit}"
-        if _is_worth_recomputing(producer, uses, self.table[name]):
+        return None
+
+    # --- what recomputing costs
+
+    def _slower(self, producer: _Producer, uses: _Uses) -> tuple[str, str] | None:
+        """Why recomputing a producer in its consumers takes longer than storing its result, with figures; else None.
+
+        A producer that is stored may still be fused with one consumer (`fuse`).
+        """
+        consumers = [self._shape(consumer) for consumer in uses.users]
+        whole, storage = producer.shape, producer.store.ref.storage
+        is_nothing = len(whole.touches) == 1 and sum(work.operations for work in whole.work) <= CHEAP + 1
+        if is_nothing or (len(consumers) == 1 and _is_used_once(consumers[0], storage)):
             return None
-        return "recomputing it costs more than storing it"
+        made = [inlined(shape, whole, storage) for shape in consumers]
+        kept = [whole, *consumers]
+        first = next((n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)), None)
+        if first is not None:
+            kept = [
+                inlined(consumers[first], whole, storage, is_stored=True),
+                *consumers[:first],
+                *consumers[first + 1 :],
+            ]
+        slower = self.prices.slower(made, kept)
+        if slower is None:
+            return None
+        return f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
+
+    def _shape(self, consumer: int) -> Shape:
+        """What decides the price of a consumer with the producers that have moved into it."""
+        return self.shapes.get(consumer) or self.prices.shape(self.kernels[consumer])
+
+    def _with(self, producer: _Producer, consumer: int) -> Shape:
+        """The shape of a consumer once a producer has moved into it."""
+        return inlined(self._shape(consumer), self.prices.shape(producer.kernel), producer.store.ref.storage)
 
     def _is_used_under_mask(self, producer: _Producer) -> bool:
         """Whether a consumer, or a consumer that this one has moved into, loads the value under a mask."""
@@ -290,10 +304,11 @@ class _Inliner:
                     pending.append(self.by_position[position].store.ref)
         return False
 
-    def _note(self, producer: _Producer, reason: str) -> None:
+    def _note(self, producer: _Producer, reason: str, figures: str) -> None:
         """Adds a refusal for each reader of the producer."""
+        name = producer.kernel.name
         for position in self.readers[producer.store.ref]:
-            self.notes.append(ir.FusionRefusal("inline", producer.kernel.name, self.kernels[position].name, reason))
+            self.notes.append(ir.FusionRefusal("inline", name, self.kernels[position].name, reason, figures))
 
     # --- the new bodies
 
@@ -392,39 +407,13 @@ class _Inliner:
         return tuple(dict.fromkeys(o for p in sorted(positions) for o in self.program.nodes[p].origins))
 
 
-def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: ir.Buffer) -> bool:
-    """Whether recomputing a producer in its consumers costs no more than storing its result in `buffer`.
-
-    This is the only comparison of costs in this stage. Costs are per element of the buffer; an operation counts as a
-    byte. Storing costs the producer's inputs once, a write, and a read for each consumer but one, which `fuse` can fuse
-    with the producer; and its share of a kernel launch. Recomputing costs the inputs for each consumer, and the
-    operations once more for each further use. A consumer that uses only part of the buffer counts with that part.
-    """
-    copies = sum(len(keys) for keys in uses.users.values())
-    asked = [sum(keys.values()) for keys in uses.users.values()]
-    if producer.input_bytes == 0 and producer.cost <= CHEAP:
-        return True
-    # the part of the buffer that each consumer uses: a gather may read a thousandth of it
-    shares = [min(1.0, times) for times in asked]
-    again = copies if producer.cost <= CHEAP and min(shares) == 1 else sum(asked)
-    buffer_bytes = (1 + sum(shares) - max(shares)) * buffer.dtype.itemsize
-    kept = buffer_bytes + producer.input_bytes + LAUNCH / producer.points
-    return sum(shares) * producer.input_bytes + producer.cost * (again - 1) <= kept
-
-
-def _uses_per_element(kernel: ir.Kernel, index: Expr, elements: int, blocks: Mapping[str, int], hints: Hints) -> float:
-    """How often a kernel loads each element of a buffer through this index.
-
-    That is once for each point of the outer axes that do not occur in the index; inner ones find the value in a
-    register. If data decide the index, each point loads some element. A matrix product loads an operand once for each
-    block of an axis that the operand does not have.
-    """
-    names = {symbol.name for symbol in free_symbols(index)}
-    if any(symbol.kind == "value" for symbol in free_symbols(index)):
-        return count_points(kernel, hints) / max(1, elements)
-    inner = max((n for n, axis in enumerate(kernel.axes) if axis.name in names), default=-1)
-    outside = (axis for axis in kernel.axes[: inner + 1] if axis.name not in names)
-    return float(prod(blocks.get(axis.name) or estimate(axis.extent, hints) for axis in outside))
+def _is_used_once(consumer: Shape, storage: str) -> bool:
+    """Whether a consumer loads each element of a storage once, at a point of its own, in one pass."""
+    uses = [touch for touch in consumer.touches if touch.storage == storage]
+    if len(uses) != 1 or uses[0].drawn or uses[0].times * uses[0].passes != 1:
+        return False
+    points = consumer.points(consumer.every)
+    return points == consumer.points(uses[0].axes) and points * uses[0].itemsize <= uses[0].size
 
 
 def _failing_indices(body: ir.Body) -> set[Symbol]:

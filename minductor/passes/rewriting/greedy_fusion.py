@@ -23,6 +23,7 @@ from typing import TypeAlias
 from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes, count_points
+from minductor.cost.kernel_seconds import Prices
 from minductor.ir.program.nodes import (
     Extern,
     FusionRefusal,
@@ -70,13 +71,15 @@ class GreedyFusion:
         # These need a walk through a node's body, and are asked for again and again.
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
         self.points = [count_points(node, program.hints) if isinstance(node, Kernel) else 0 for node in program.nodes]
-        self.context = JoinContext(program.real_table(), env.target, program.hints)
+        table = program.real_table()
+        self.context = JoinContext(table, env.target, program.hints, Prices(table, env.target, program.hints))
         self.sizes = {name: buffer_bytes(buffer, program.hints) for name, buffer in self.context.table.items()}
         self.order = AcyclicOrder(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamps = [0] * len(self.nodes)
         self.merged_into = list(range(len(self.nodes)))  # by position; a node that still exists names itself
-        self.refusals: dict[tuple[int, int], str | int] = {}  # a reason, or the node that must run between the two
+        # the reason, or the node that must run between the two
+        self.refusals: dict[tuple[int, int], CannotJoin | int] = {}
         self.is_changed = False
         self.writer: dict[Ref, int] = {}
         self.readers: dict[Ref, list[int]] = {}  # sorted positions
@@ -113,7 +116,7 @@ class GreedyFusion:
             pair = first, second
             joined = self._memory_refusal(*pair, -saved) or self._limit_refusal(*pair) or self._try_pair(*pair)
             if isinstance(joined, CannotJoin):
-                self.refusals[first, second] = joined.reason
+                self.refusals[first, second] = joined
             if not isinstance(joined, Kernel):
                 continue
             self._merge(first, second, joined)
@@ -297,9 +300,10 @@ class GreedyFusion:
         known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, FusionRefusal)}
         for (first, second), refusal in self.refusals.items():
             a, b = self._kernel_of(first), self._kernel_of(second)
-            reason = refusal if isinstance(refusal, str) else f"{self._label(refusal, (a, b))} must run between them"
-            if a is not b and (a.name, b.name, reason) not in known:
-                found[a.name, b.name] = FusionRefusal(self.stage, a.name, b.name, reason)
+            if not isinstance(refusal, CannotJoin):
+                refusal = CannotJoin(f"{self._label(refusal, (a, b))} must run between them")
+            if a is not b and (a.name, b.name, refusal.reason) not in known:
+                found[a.name, b.name] = FusionRefusal(self.stage, a.name, b.name, refusal.reason, refusal.figures)
         gone = [n for n, target in enumerate(self.merged_into) if target != n]
         return (*found.values(), *(MergedKernel(self.stage, self._old_name(n), self._kernel_of(n).name) for n in gone))
 

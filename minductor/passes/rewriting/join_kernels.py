@@ -15,7 +15,7 @@ Laws of a joined kernel, checked on its body:
 - If the second kernel reads what the first one stores, it reads the element that the same point has stored. It then
   uses the value directly, rounded to the storage's dtype if the storage is still written.
 - An in-place write is legal if every read of the old value is of the element that is being written.
-- What the joined kernel costs more than its two kernels (`cost`) is no more than a launch.
+- The joined kernel does not take longer than its two kernels (`cost/kernel_seconds.py`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from itertools import combinations, pairwise, product
 from math import gcd, inf
 from typing import NamedTuple, TypeAlias
 
-from minductor.analysis.both_ways import MANY_POINTS, both_ways, reduced_groups
+from minductor.analysis.both_ways import both_ways, reduced_groups
 from minductor.analysis.both_ways import objection as both_ways_objection
 from minductor.analysis.domain import Solution, count_points, extents_of, has_division, is_bijection, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear, substitute
-from minductor.core.expressions.hints import Hints, estimate
+from minductor.core.expressions.hints import Hints
 from minductor.core.expressions.intervals import Range
 from minductor.core.expressions.rewrite import delinearize, simplify
-from minductor.cost.footprint import LAUNCH, read_again, repeated, spilled
-from minductor.cost.products import product_objection
-from minductor.cost.traffic import traffic
+from minductor.cost.kernel_seconds import Prices
 from minductor.ir.program.build import Builder, axis_step
 from minductor.ir.program.nodes import (
     MAX_BUFFERS,
@@ -64,35 +62,27 @@ from minductor.target import Target
 
 TOO_MANY_OPS = f"the fused kernel would have more than {MAX_OPS} operations"
 MAX_PAIRS = 12  # pairs of accesses to one buffer that are compared
-FEW_ROWS = 8  # with fewer rows, a reduction and what follows it are two kernels, each of which uses all cores
-NEAR = range(1, 5)  # strides, in elements, with which a row counts as contiguous
-ROW_BLOCK_BYTES = 1024  # of neighbouring rows that are processed together if rows are not contiguous
-# in the order in which `_if_faster` counts them
-COSTS = ("strided accesses", "rows that are read from memory again", "spilled registers", "repeated computation")
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
 
 class CannotJoin(NamedTuple):
-    """The reason why two kernels cannot be fused, shown to the user."""
+    """The reason why two kernels cannot be fused, shown to the user; `figures`: of both ways, where time decided."""
 
     reason: str
+    figures: str = ""
 
 
 class JoinContext(NamedTuple):
     """What `join` has to know of the program and the target.
 
-    `table`: the program's buffers by name, complex ones as real numbers.
+    `table`: the program's buffers by name, complex ones as real numbers. `prices`: what its kernels cost.
     """
 
     table: Mapping[str, Buffer]
     target: Target
     hints: Hints
-
-    @property
-    def cache_bytes(self) -> int:
-        """The bytes of the cache through which two kernels could share data."""
-        return self.target.l2_bytes or self.target.shared_memory
+    prices: Prices
 
 
 def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: JoinContext) -> Kernel | CannotJoin:
@@ -108,35 +98,32 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: Join
         return CannotJoin("no load or store of a common buffer tells which of their points belong together")
     if len(_touched(first.body) | _touched(second.body)) - len(droppable) > MAX_BUFFERS:
         return CannotJoin(f"the fused kernel would touch more than {MAX_BUFFERS} buffers")
-    reasons: dict[str, None] = {}
+    reasons: dict[str, str] = {}  # with their figures
     for is_first in _targets(first, second, context.hints):
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
             groups = {*_walked_groups(target.body), *_walked_by(solution, source)}
             if any(axis_step(at) is None for axis, at in solution.items() if axis.name in _scanned(source.body)):
-                reasons["a scan would not run along one axis of the fused kernel"] = None
+                reasons["a scan would not run along one axis of the fused kernel"] = ""
                 continue
             if any(a != b and not a.isdisjoint(b) for a in groups for b in groups):
-                reasons[f"reductions over {_alternatives(groups)} need different loops"] = None
+                reasons[f"reductions over {_alternatives(groups)} need different loops"] = ""
                 continue
             same: Solution = {}
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, context)
-            if isinstance(joined, Kernel) and context.target.is_gpu:
-                reason = product_objection((first, second), joined, context.hints)
-                joined = joined if reason is None else CannotJoin(reason)
             if isinstance(joined, Kernel):
-                again = 0 if is_first else repeated(first, target.axes, solution, context.target, context.hints)
-                joined = _if_faster((first, second), joined, again, context)
+                joined = _if_faster((first, second), joined, context)
             if isinstance(joined, Kernel):
                 return joined
             if joined.reason == TOO_MANY_OPS:  # the other kernel's axes would not change that
                 return joined
-            reasons[joined.reason] = None
+            reasons[joined.reason] = joined.figures
     return CannotJoin(
         "; ".join(reasons)
-        or f"the loops over {_extents_text(first)} and over {_extents_text(second)} elements do not match one to one"
+        or f"the loops over {_extents_text(first)} and over {_extents_text(second)} elements do not match one to one",
+        "; ".join(filter(None, reasons.values())),
     )
 
 
@@ -354,18 +341,13 @@ def _stored_values(
     return found
 
 
-def _if_faster(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, context: JoinContext) -> Kernel | CannotJoin:
-    """The joined kernel if it costs at most its two kernels and a launch; `again`: the bytes of repeated operations."""
-    table, target, hints = context
-    costs = [
-        (traffic(k, table, hints), read_again(k, table, target, hints), spilled(k, target, hints))
-        for k in (*kernels, joined)
-    ]
-    more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
-    worse = sum(more) - LAUNCH
-    if worse <= 0:
+def _if_faster(kernels: tuple[Kernel, Kernel], joined: Kernel, context: JoinContext) -> Kernel | CannotJoin:
+    """The joined kernel, unless its two kernels take less time."""
+    prices = context.prices
+    slower = prices.slower([prices.shape(joined)], [prices.shape(kernel) for kernel in kernels])
+    if slower is None:
         return joined
-    return CannotJoin(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than fusion saves")
+    return CannotJoin(f"together they would need more {slower.needs}", slower.figures("together", "apart"))
 
 
 def _stores(op: Op, refs: frozenset[Ref]) -> bool:
@@ -388,7 +370,6 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
             if ways is None
             else both_ways_objection(body, axes, ways, context.hints)
         )
-        or _row_objection(body, axes, columns, context)
         # a kernel that scans and does not reduce reads its row only once
         or _overwriting_objection(body, columns if _reduced(body) else set(), extents, context.table)
         or next(
@@ -429,40 +410,6 @@ def _alternatives(groups: Iterable[Set[str]]) -> str:
 
 def _names(axes: Iterable[str]) -> str:
     return ", ".join(sorted(axes))
-
-
-def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], context: JoinContext) -> str | None:
-    """The reason why a kernel that reads its rows again after a reduction would be slow, or None."""
-    if not _has_second_phase(body, columns):
-        return None
-    rows = estimate([axis.extent for axis in axes if axis.name not in columns], context.hints)
-    width = estimate([axis.extent for axis in axes if axis.name in columns], context.hints)
-    if rows < FEW_ROWS and rows * width > MANY_POINTS:
-        return f"only {rows} rows could run in parallel"
-    symbols = [axis.symbol for axis in axes]
-    for access in (*body_reads(body), *body_writes(body)):
-        split = linear(access.index, symbols)
-        if split is not None and any(s.name in columns and as_int(c) in NEAR for s, c in split[0].items()):
-            return None
-    # No access is contiguous along a row. So neighbouring rows are processed in blocks, which must fit the cache. That
-    # costs more arithmetic than two kernels and pays only if the data would leave the cache between the two.
-    cache = context.cache_bytes
-    if width * ROW_BLOCK_BYTES > cache:
-        return "rows that are not contiguous are read twice, and a block of them does not fit the cache"
-    if 4 * rows * width > 8 * cache:
-        return None
-    return "rows that are not contiguous are read twice, while two kernels find them in the cache"
-
-
-def _has_second_phase(body: Body, columns: Set[str]) -> bool:
-    """Whether a value varies over the columns and depends on a reduction over them, so that rows are read again."""
-    after: list[bool] = []
-    for op in body.ops:
-        needs = any(after[a] for a in op.args)
-        if needs and not columns.isdisjoint(op.axes):
-            return True
-        after.append(needs or isinstance(op.attrs, Reduce))
-    return False
 
 
 def _overwriting_objection(

@@ -1,0 +1,471 @@
+"""What decides how long a kernel takes before it has a schedule: its `Shape`.
+
+Takes a kernel, the buffers, and hints for unknown sizes. Gives a `Shape`: plain numbers, equal for kernels that take
+equally long. Refuses nothing: a size that is not known is estimated.
+
+Axes that every access runs through as one count as one axis, as after `merge_axes`. A set of axes is an integer whose
+bit n stands for axis n. Most facts of an op are the same for all its uses, so each is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from minductor.analysis.domain import buffer_bytes
+from minductor.analysis.strides import step_along
+from minductor.core.dtypes import BF16, F16
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, linear
+from minductor.core.expressions.hints import Hints, estimate
+from minductor.cost.registers import alive_across_reductions
+from minductor.ir.program.dots import find_dots
+from minductor.ir.program.nodes import (
+    Atomic,
+    Buffer,
+    Check,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Project,
+    Reduce,
+    Scan,
+    Store,
+    all_ops,
+)
+from minductor.ir.program.ops import op_cost
+
+WORD = 4  # bytes: smaller values are computed as such
+SPECIAL = 10  # operations: an op that takes as many is a function
+ROUND = 5  # operations of storing a value that is rounded to 16 bits
+CHECK = 4  # operations of a bounds check
+NAN_MAXIMUM = 3  # operations of a maximum that a NaN wins
+MOVED = 2  # operations of storing and loading a value
+INTEGER_DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
+
+
+# By axis the distance in elements, 0 for none, None if it is not constant or data decide it.
+Steps: TypeAlias = tuple[int | None, ...]
+
+
+class Touch(NamedTuple):
+    """The loads, or the stores, of one storage that move alike, as those of a stencil do."""
+
+    storage: str
+    itemsize: int
+    steps: Steps
+    axes: int  # of the loops around it
+    size: int  # bytes of the elements that it touches
+    storage_bytes: int
+    drawn: int = 0  # bytes of the part in which data decide on an element; 0 if data decide nothing
+    is_store: bool = False
+    passes: int = 1  # over a row in which it is needed
+    times: int = 1  # loads or stores that are not the same
+
+
+class Work(NamedTuple):
+    """The operations at each point of some axes."""
+
+    axes: int
+    size: int  # bytes of a value
+    passes: int  # over a row in which they are needed
+    operations: float = 0.0
+    functions: float = 0.0  # those of `operations` that functions take
+    divisions: int = 0  # of integers
+
+
+class Join(NamedTuple):
+    """A reduction: over which axes, the axes of its result, its values, and its operations for one more element."""
+
+    reduced: int
+    kept: int
+    values: int
+    operations: int
+
+
+class Product(NamedTuple):
+    """The matrix products of a kernel. `others`: reductions that are none."""
+
+    row: int
+    column: int
+    inner: int
+    products: int
+    itemsize: int
+    others: int
+
+
+class Shape(NamedTuple):
+    """See the head of this file. `joined`: the axes that are reduced or scanned."""
+
+    extents: tuple[int, ...]
+    touches: tuple[Touch, ...]
+    work: tuple[Work, ...]
+    joins: tuple[Join, ...] = ()
+    joined: int = 0
+    in_turn: int = 0  # reductions of which each needs the one before
+    walked_again: int = 0  # axes over which values vary that need a reduction over them
+    alive: int = 0  # values of a point that live across a reduction
+    scans: int = 0
+    product: Product | None = None
+    indices: tuple[Steps, ...] = ()  # how the indices that are values move
+
+    def points(self, axes: int) -> int:
+        """The number of combinations of values of these axes."""
+        return prod(extent for n, extent in enumerate(self.extents) if axes >> n & 1)
+
+    @property
+    def every(self) -> int:
+        return (1 << len(self.extents)) - 1
+
+    def contiguous(self) -> list[int]:
+        """The axes along which some access is contiguous, that of most bytes first; of equals the last one."""
+        claims = [0] * len(self.extents)
+        for touch in self.touches:
+            for axis, step in enumerate(touch.steps):
+                if step in (1, -1) and self.extents[axis] > 1:
+                    claims[axis] += touch.size
+        found = [axis for axis, claim in enumerate(claims) if claim]
+        return sorted(found, key=lambda axis: (-claims[axis], -axis))
+
+
+def shape_of(kernel: Kernel, table: Mapping[str, Buffer], hints: Hints, *, is_gpu: bool) -> Shape:
+    """The Shape of a kernel; `is_gpu`: with what only GPUs ask for, the products and the values that stay alive."""
+    return _Reader(kernel, table, hints).shape(is_gpu=is_gpu)
+
+
+class _Reader:
+    """Reads one kernel. Lists of it go by axis, or by position of an op."""
+
+    def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], hints: Hints) -> None:
+        self.kernel, self.table, self.hints, self.ops = kernel, table, hints, kernel.body.ops
+        self.symbols = tuple(axis.symbol for axis in kernel.axes)
+        self.extents = [estimate(axis.extent, hints) for axis in kernel.axes]
+        bits = {axis.name: 1 << n for n, axis in enumerate(kernel.axes)}
+        sets = {axes: sum(bits[name] for name in axes) for axes in {op.axes for op in self.ops}}
+        self.results = [sets[op.axes] for op in self.ops]
+        self.axes = [at | sum(bits[n] for n in op.reduced_axes) for at, op in zip(self.results, self.ops, strict=True)]
+        self.joined = 0
+        for op in self.ops:
+            match op.attrs:
+                case Reduce(axes, _):
+                    self.joined |= sum(bits[n] for n in axes)
+                case Scan(axis, _, _):
+                    self.joined |= bits[axis]
+                case _:
+                    pass
+        self.bits = bits
+        self.passes = [1] * len(self.ops)
+        self.in_turn = self.walked_again = 0
+        if self.joined:
+            self.read_passes()
+
+    def read_passes(self) -> None:
+        """Finds in how many passes over a row each op is needed: one for each reduction in turn, one for the rest."""
+        ends = [0] * len(self.ops)  # the reductions in turn that end before the value exists
+        over = [0] * len(self.ops)  # the axes of the reductions that a value needs
+        for p, op in enumerate(self.ops):
+            for a in op.args:
+                ends[p], over[p] = max(ends[p], ends[a]), over[p] | over[a]
+            self.walked_again |= over[p] & self.results[p]
+            if isinstance(op.attrs, Reduce):
+                over[p] |= self.axes[p] & ~self.results[p]
+                ends[p] += 1
+        self.in_turn = max(ends)
+        walks = [0] * len(self.ops)  # the passes that need each op, as bits
+        for p in range(len(self.ops) - 1, -1, -1):
+            op = self.ops[p]
+            if isinstance(op.attrs, Reduce):
+                walks[p] |= 1 << (ends[p] - 1)
+            elif op.is_effect:
+                walks[p] |= 1 << ends[p]
+            for a in op.args:
+                if self.results[a] & self.joined:
+                    walks[a] |= walks[p]
+        self.passes = [max(1, each.bit_count()) for each in walks]
+
+    def shape(self, *, is_gpu: bool) -> Shape:
+        touches = self.touches()
+        joins = tuple(self.joins())
+        dots = find_dots(self.kernel) if is_gpu and self.joined else None
+        product = None
+        if dots is not None:
+            row, column, inner = (self.bits[name].bit_length() - 1 for name in (dots.row, dots.column, dots.inner))
+            size = min(self.size_of(factor) for product in dots.products for factor in (product.left, product.right))
+            product = Product(row, column, inner, len(dots.products), size, len(joins) - len(dots.products))
+        alive = 0
+        if is_gpu and self.joined and self.walked_again:
+            alive = max(map(len, alive_across_reductions(self.kernel.body, self.names(self.joined))), default=0)
+        scans = sum(isinstance(op.attrs, Scan) for op in self.ops)
+        indices = tuple(dict.fromkeys(self.steps(op.attrs.expr) for op in self.ops if isinstance(op.attrs, Index)))
+        facts = (self.joined, self.in_turn, self.walked_again, alive, scans, product, indices)
+        return Shape(tuple(self.extents), touches, self.work(), joins, *facts)
+
+    def names(self, axes: int) -> list[str]:
+        """The names of a set of axes."""
+        return [axis.name for n, axis in enumerate(self.kernel.axes) if axes >> n & 1]
+
+    def size_of(self, position: int) -> int:
+        """The bytes of an operand of a product: of what is loaded, if it is only loaded."""
+        op = self.ops[position]
+        if isinstance(op.attrs, Load):
+            return self.table[op.attrs.ref.storage].dtype.itemsize
+        return WORD if op.dtype is None else op.dtype.itemsize
+
+    def joins(self) -> Iterator[Join]:
+        """The reductions."""
+        for p, op in enumerate(self.ops):
+            if isinstance(op.attrs, Reduce):
+                reduced = self.axes[p] & ~self.results[p]
+                yield Join(reduced, self.results[p], len(op.args), self.operations(op))
+
+    # --- accesses
+
+    def touches(self) -> tuple[Touch, ...]:
+        """The accesses, each kind once."""
+        found: dict[tuple[str, bool, Steps], Touch] = {}
+        seen: set[object] = set()
+        for p, op in enumerate(self.ops):
+            for each in _inside(op):
+                match each.attrs:
+                    case Load(ref, index) | Store(ref, index) | Atomic(ref, index, _):
+                        is_store = not isinstance(each.attrs, Load)
+                    case _:
+                        continue
+                steps = self.steps(index)
+                if any(s.kind == "value" for s in free_symbols(index)):  # data decide where it is along its axes
+                    steps = tuple(None if step == 0 and self.axes[p] >> n & 1 else step for n, step in enumerate(steps))
+                key = ref.storage, is_store, steps
+                before = found.get(key)
+                if before is None:
+                    found[key] = self.touch(ref.storage, index, steps, self.axes[p], is_store, self.passes[p])
+                else:
+                    times = before.times + ((ref.storage, index, is_store) not in seen)
+                    size = min(before.storage_bytes, before.size // before.times * times)
+                    axes, passes = before.axes | self.axes[p], max(before.passes, self.passes[p])
+                    found[key] = before._replace(axes=axes, passes=passes, times=times, size=size)
+                seen.add((ref.storage, index, is_store))
+        return tuple(found.values())
+
+    def touch(self, storage: str, index: Expr, steps: Steps, axes: int, is_store: bool, passes: int) -> Touch:
+        """An access that moves with these steps."""
+        buffer = self.table[storage]
+        size, whole = buffer.dtype.itemsize, buffer_bytes(buffer, self.hints)
+        drawn = 0
+        if any(s.kind == "value" for s in free_symbols(index)):
+            drawn = self.reach(index, size, whole)
+            touched = whole
+        else:
+            moved = prod(extent for extent, step in zip(self.extents, steps, strict=True) if step != 0)
+            touched = min(whole, moved * size)
+        return Touch(storage, size, steps, axes, touched, whole, drawn, is_store, passes)
+
+    def steps(self, index: Expr) -> Steps:
+        """By axis how far an index moves; sizes that are not known are estimated."""
+        return tuple(
+            None if step is None else known if (known := as_int(step)) is not None else estimate(step, self.hints)
+            for step in _steps(index, self.symbols)
+        )
+
+    def reach(self, index: Expr, itemsize: int, whole: int) -> int:
+        """The bytes of the part of a storage in which data decide on one element."""
+        sizes = {op.attrs.symbol: estimate(op.attrs.size, self.hints) for op in self.ops if isinstance(op.attrs, Check)}
+        drawn = [symbol for symbol in free_symbols(index) if symbol in sizes]
+        split = linear(index, drawn)
+        steps = [] if split is None else [as_int(split[0][symbol]) for symbol in drawn]
+        if not steps or None in steps:
+            return whole
+        last = sum(abs(step or 0) * (sizes[symbol] - 1) for step, symbol in zip(steps, drawn, strict=True))
+        return max(1, min(whole, itemsize * (1 + last)))
+
+    # --- operations
+
+    def work(self) -> tuple[Work, ...]:
+        """The operations of all ops, those of equal axes, sizes and passes together."""
+        found: dict[tuple[int, int, int], list[float]] = {}
+        for p, op in enumerate(self.ops):
+            size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
+            total = found.setdefault((self.axes[p], size, self.passes[p]), [0, 0, 0])
+            for each in _inside(op):
+                count = self.operations(each)
+                total[0] += count
+                total[1] += count if count >= SPECIAL else 0
+                total[2] += each.name in INTEGER_DIVISIONS and each.dtype is not None and each.dtype.kind != "float"
+        return tuple(Work(*key, total[0], total[1], int(total[2])) for key, total in found.items() if any(total))
+
+    def operations(self, op: Op) -> int:
+        """The operations of one op at one point."""
+        match op.attrs:
+            case None:
+                return op_cost(op.name)
+            case Store(ref, _) | Atomic(ref, _, _) if self.table[ref.storage].dtype in (F16, BF16):
+                return ROUND
+            case Check():
+                return CHECK
+            case Constant() | Index() | Project():
+                return 0
+            case Reduce(_, how) | Scan(_, how, _):
+                if how.name in ("max", "min") and op.dtype is not None and op.dtype.kind == "float":
+                    return NAN_MAXIMUM
+                return sum(op_cost(inner.name) for inner in how.body.ops if inner.attrs is None)
+            case _:
+                return 1
+
+
+# --- shapes made of shapes
+
+
+def merged(shape: Shape) -> Shape:
+    """The shape with axes that everything runs through as one made one, and without axes of one element."""
+    if shape.product is not None:
+        return shape
+    groups = _groups(shape)
+    if len(groups) == len(shape.extents):
+        return shape
+
+    def renamed(axes: int) -> int:
+        return sum(1 << place for place, group in enumerate(groups) if axes >> group[-1] & 1)
+
+    inner = [group[-1] for group in groups]
+    return shape._replace(
+        extents=tuple(prod(shape.extents[n] for n in group) for group in groups),
+        touches=tuple(
+            touch._replace(steps=tuple(touch.steps[n] for n in inner), axes=renamed(touch.axes))
+            for touch in shape.touches
+        ),
+        work=tuple(work._replace(axes=renamed(work.axes)) for work in shape.work),
+        joins=tuple(join._replace(reduced=renamed(join.reduced), kept=renamed(join.kept)) for join in shape.joins),
+        joined=renamed(shape.joined),
+        walked_again=renamed(shape.walked_again),
+        indices=(),
+    )
+
+
+def _groups(shape: Shape) -> list[list[int]]:
+    """The axes that become one, outermost first in each group."""
+    steps = [*(touch.steps for touch in shape.touches), *shape.indices]
+    sets = {touch.axes for touch in shape.touches} | {work.axes for work in shape.work}
+    sets.update(axes for join in shape.joins for axes in (join.reduced, join.kept))
+    groups: list[list[int]] = []
+    for axis, extent in enumerate(shape.extents):
+        if extent == 1 and not shape.joined >> axis & 1:
+            continue
+        for group in groups:
+            if _follows(shape, group[-1], axis, steps, sets):
+                group.append(axis)
+                break
+            if _follows(shape, axis, group[0], steps, sets):
+                group.insert(0, axis)
+                break
+        else:
+            groups.append([axis])
+    return groups
+
+
+def _follows(shape: Shape, outer: int, inner: int, steps: Sequence[Steps], sets: Set[int]) -> bool:
+    """Whether one step along `outer` is a walk through all of `inner`, in each access and each op."""
+    extent = shape.extents[inner]
+    for each in steps:
+        a, b = each[outer], each[inner]
+        if a is None or b is None or a != b * extent:
+            return False
+    return all(axes >> outer & 1 == axes >> inner & 1 for axes in sets)
+
+
+def inlined(consumer: Shape, producer: Shape, storage: str, *, is_stored: bool = False) -> Shape:
+    """The shape of a consumer that computes each element of `storage` where it uses it, as `producer` does.
+
+    `is_stored`: it stores them too.
+    """
+    store = next(touch for touch in producer.touches if touch.is_store)
+    uses = [touch for touch in consumer.touches if touch.storage == storage and not touch.is_store]
+    found = {(t.storage, t.is_store, t.steps): t for t in consumer.touches if t not in uses}
+    work = {each[:3]: each for each in consumer.work}
+    for use in uses:
+        places = _places(use.steps, consumer.extents, producer.extents, store.steps)
+        share = min(1.0, use.size / max(1, store.size))
+        axes = use.axes & sum(1 << n for n, step in enumerate(use.steps) if step != 0)
+        if is_stored:
+            _add_touch(found, use._replace(is_store=True, passes=1))
+        for touch in producer.touches:
+            if not touch.is_store:
+                _add_touch(found, _used(touch, use, places, axes, share))
+        for each in producer.work:
+            around = axes & sum(1 << n for n, at in enumerate(places) if at is None or each.axes >> at[0] & 1)
+            key = around, each.size, use.passes
+            old = work.get(key, Work(*key))
+            spared = MOVED * use.times if each.axes == store.axes and each.size == WORD else 0
+            work[key] = old._replace(
+                operations=max(0, old.operations + use.times * each.operations - spared),
+                functions=old.functions + use.times * each.functions,
+                divisions=old.divisions + use.times * each.divisions,
+            )
+    return consumer._replace(touches=tuple(found.values()), work=tuple(work.values()))
+
+
+# Along an axis of a consumer: the axis of the producer that it runs through, and how many of its elements a step is.
+_Place: TypeAlias = tuple[int, int] | None
+
+
+def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: Steps) -> list[_Place]:
+    """By axis of the consumer the place in the producer's axes, whose results lie `store` elements apart."""
+    found: list[_Place] = []
+    for step, extent in zip(use, extents, strict=True):
+        within = [n for n, other in enumerate(store) if step and other and step % other == 0]
+        if not within:
+            found.append(None)
+            continue
+        axis = max(within, key=lambda n: abs(store[n] or 0))
+        times = (step or 0) // (store[axis] or 1)
+        found.append((axis, times) if abs(times) * (extent - 1) < others[axis] or len(within) == len(others) else None)
+    return found
+
+
+def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: float) -> Touch:
+    """An access of a producer where a consumer uses the result."""
+    steps: list[int | None] = []
+    for place, step in zip(places, use.steps, strict=True):
+        if step == 0:
+            steps.append(0)
+        elif place is None or (own := touch.steps[place[0]]) is None:
+            steps.append(None if any(each != 0 for each in touch.steps) else 0)
+        else:
+            steps.append(own * place[1])
+    moved = sum(1 << n for n, step in enumerate(steps) if step != 0)
+    drawn = max(touch.drawn, min(touch.storage_bytes, use.drawn) if moved else 0)
+    size = max(touch.itemsize, int(touch.size * share)) if moved else touch.size
+    times = touch.times * use.times
+    return touch._replace(steps=tuple(steps), axes=axes, size=size, drawn=drawn, passes=use.passes, times=times)
+
+
+def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> None:
+    """Adds an access, or makes it one with those that move alike."""
+    key = touch.storage, touch.is_store, touch.steps
+    old = found.get(key)
+    if old is None:
+        found[key] = touch
+        return
+    size, times = max(old.size, touch.size), max(old.times, touch.times)
+    found[key] = old._replace(axes=old.axes | touch.axes, size=size, passes=max(old.passes, touch.passes), times=times)
+
+
+# --- reading
+
+
+def _inside(op: Op) -> Iterator[Op]:
+    """An op, and the ops that it runs under its mask."""
+    if isinstance(op.attrs, Masked):
+        yield from all_ops(op.attrs.body)
+    yield op
+
+
+@lru_cache(8192)  # fusion asks for the same few indices again with each kernel that it tries
+def _steps(index: Expr, symbols: tuple[Symbol, ...]) -> tuple[Expr | None, ...]:
+    """How far an index moves along each axis; None for an axis along which this is not constant, or data decide it."""
+    names = free_symbols(index)
+    split = linear(index, symbols)
+    steps = (split[0][s] if split else step_along(index, s) if s in names else integer(0) for s in symbols)
+    return tuple(None if any(s.kind != "size" for s in free_symbols(step)) else step for step in steps)

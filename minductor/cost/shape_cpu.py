@@ -1,0 +1,265 @@
+"""What a kernel without a schedule costs on a CPU, in seconds, with one thread and with sixteen.
+
+Takes a `Shape` and the machine of a CPU's target. Gives a `Cost` for each number of threads. Refuses nothing. It is
+what `cpu_seconds.py` says of the best of the usual recipes, found from the shape alone: a vector loop along the axis
+along which most bytes are contiguous, in blocks that fit the cache, or short rows as the lanes of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import log2
+from typing import NamedTuple
+
+from minductor.cost.seconds import Cost
+from minductor.cost.shape import WORD, Shape, Touch
+from minductor.target import CpuMachine
+
+THREADS = (1, 16)  # with which a kernel is priced
+LINE = 64  # bytes of a cache line
+LANES = 256  # bytes of the lanes of a reduction
+BLOCK = 4096  # elements along the vector axis that one thread takes at least, where nothing is reduced
+COLUMNS = 256  # the same where the other axes are reduced
+WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
+PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
+PART_ROWS = 8  # rows of a part, where rows and columns are reduced
+SHORT_ROW = 40  # elements of a row; as many rows as a vector has lanes are reduced at once
+KEPT = 2  # operations of a value that is kept for a later pass over the row
+SHARING = 64  # rows that share the indices of gathers
+OVERLAP = 0.5  # of the seconds of a join: the next row does not wait for it
+
+
+class _Lines(NamedTuple):
+    """The cache lines of a kernel: those of each level, with the places at which runs of them begin."""
+
+    size: float = 0.0  # bytes of all lines
+    second: float = 0.0
+    third: float = 0.0
+    third_places: float = 0.0
+    memory: float = 0.0
+    memory_places: float = 0.0
+
+
+def cpu_costs(shape: Shape, machine: CpuMachine, around: int) -> tuple[Cost, ...]:
+    """The cost for each number of THREADS; `around`: the bytes that the kernels before and after it touch as well."""
+    if not all(shape.extents):
+        return tuple(Cost(0.0, 0.0, 0.0, 0.0, machine.launch) for _ in THREADS)
+    vector = _vector_axis(shape)
+    work = _arithmetic(shape, machine, vector)
+    lines = _lines(shape, machine, vector)
+    size = max(around, lines.size)
+    alone = _cost(work, lines, size, 1, machine)
+    shared = _cost(work, lines, size, _used(shape, vector, THREADS[1]), machine)
+    region = machine.region * (1 + log2(THREADS[1])) / 5
+    shared = shared._replace(launch=shared.launch + region)
+    return alone, min(alone, shared, key=lambda cost: cost.seconds)
+
+
+def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMachine) -> Cost:
+    """The cost if so many threads are used: what fits a cache comes from it."""
+    memory = third = second = 0.0
+    if size > machine.third_bytes:
+        memory = lines.memory * machine.memory_line + lines.memory_places * machine.memory_jump
+    if size > machine.second_bytes * used:
+        third = lines.third * machine.third_line + lines.third_places * machine.third_jump
+    if size > machine.first_bytes * used:
+        second = lines.second * machine.second_line
+    cache = second / used + third / min(used, machine.third_cores)
+    return Cost(memory / min(used, machine.memory_cores), cache, work / used, 0.0, machine.launch, machine.norm)
+
+
+def _vector_axis(shape: Shape) -> int | None:
+    """The axis of the vector loop; None if nothing is contiguous."""
+    return next(iter(shape.contiguous()), None)
+
+
+def _used(shape: Shape, vector: int | None, threads: int) -> float:
+    """How many threads have something to do, on average."""
+    kept = shape.every & ~shape.joined
+    count = float(shape.points(kept))
+    if across := _across(shape):  # threads share the rows
+        count *= max(1, min(PARTS, shape.points(across) // PART_ROWS))
+        return count / -(-count // threads)
+    if vector is not None and kept >> vector & 1:
+        length = shape.extents[vector]
+        count = count / length * -(-length // (COLUMNS if shape.joined else BLOCK))
+    if shape.joins and not shape.walked_again:
+        wide = 1 if vector is None or shape.joined >> vector & 1 else min(shape.extents[vector], WIDE_COLUMNS)
+        count = max(count, min(PARTS, shape.points(shape.joined) * wide // PART))
+    return max(1.0, count / -(-count // threads))
+
+
+def _across(shape: Shape) -> int:
+    """The rows of a kernel that reduces along rows and along columns in one walk; 0 for any other kernel."""
+    groups = {join.reduced for join in shape.joins}
+    if len(groups) < 2 or shape.joined == shape.walked_again:
+        return 0
+    return shape.joined & ~shape.walked_again if shape.walked_again in groups else 0
+
+
+# --- operations
+
+
+def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None) -> float:
+    """The seconds of all operations on one core, in the best of the usual loops."""
+    scalar = _scalar(shape, machine)
+    if vector is None or shape.scans:
+        return scalar
+    found = [_vectors(shape, machine, vector)]
+    if any(_is_gathered(touch, vector) for touch in shape.touches):
+        found.append(scalar)
+        drawn = max(touch.drawn for touch in shape.touches)
+        if SHARING * drawn <= machine.second_bytes:
+            found.append(_scalar(shape, machine, SHARING))
+    row = shape.extents[vector]
+    if shape.joined == 1 << vector and shape.in_turn > 1 and row <= SHORT_ROW:
+        rows = (n for n in range(len(shape.extents)) if not shape.joined >> n & 1)
+        found += (_vectors(shape, machine, n) for n in rows if shape.extents[n] >= SHORT_ROW)
+    return min(found)
+
+
+def _scalar(shape: Shape, machine: CpuMachine, sharing: int = 1) -> float:
+    """The seconds in scalar loops, of which so many share what they compute of the same indices."""
+    total, order = 0.0, _order(shape, _vector_axis(shape))
+    for work in shape.work:
+        units = work.operations + (machine.special - 1) * work.functions + work.divisions * machine.integer_division
+        points, times = shape.points(work.axes), _times(shape, work.axes, order)
+        kept = KEPT if points < times and sharing > 1 else 0
+        total += max(points, times / sharing) * units + times * kept if kept else times * units
+    every = shape.points(shape.every)
+    chained = sum(shape.points(join.reduced | join.kept) for join in shape.joins) + shape.scans * every
+    return machine.scalar * (total + machine.chain * chained + every)
+
+
+def _is_gathered(touch: Touch, vector: int) -> bool:
+    """Whether a vector takes its elements from places that are computed one by one."""
+    return touch.steps[vector] is None
+
+
+def _vectors(shape: Shape, machine: CpuMachine, vector: int) -> float:
+    """The seconds if the vector loop runs along this axis."""
+    length = shape.extents[vector]
+    gathers = any(_is_gathered(touch, vector) for touch in shape.touches)
+    slow = machine.gathering if gathers else 1.0
+    order = _order(shape, vector)
+    total = 0.0
+    for work in shape.work:
+        points = _times(shape, work.axes, order)
+        if not work.axes >> vector & 1:
+            units = work.operations + (machine.special - 1) * work.functions + work.divisions * machine.integer_division
+            total += points * units * machine.scalar
+            continue
+        whole, rest = divmod(length, max(1, machine.vector_bytes // work.size))
+        again = (work.passes - 1) * min(work.operations, KEPT)
+        units = points / length * slow * (work.operations + again) * (whole + rest.bit_count())
+        total += machine.operation * (units + points * work.divisions * machine.integer_division)
+    for touch in shape.touches:
+        step = touch.steps[vector]
+        if not touch.axes >> vector & 1 or step in (0, 1):
+            continue
+        points = _times(shape, touch.axes, order) * touch.passes * touch.times
+        if step is not None:
+            total += points * machine.strided * machine.operation
+        else:
+            narrow = touch.itemsize < WORD
+            total += points * (machine.narrow_gather if narrow else machine.gather) * machine.operation
+    return total + _loops(shape, machine, vector) + sum(_joins(shape, machine, vector))
+
+
+def _order(shape: Shape, vector: int | None) -> list[int]:
+    """The axes in the order of their loops, outermost first; the vector loop is the innermost."""
+    last = (shape.joined, vector)
+    return sorted(range(len(shape.extents)), key=lambda axis: (axis == last[1], last[0] >> axis & 1))
+
+
+def _times(shape: Shape, axes: int, order: Sequence[int]) -> int:
+    """How often an op of these axes runs: a loop around them over an axis that they lack repeats it."""
+    times = points = 1
+    outside = 0 if axes & shape.joined else shape.joined  # what needs no element of a row runs before or after it
+    for axis in order:
+        if not outside >> axis & 1:
+            points *= shape.extents[axis]
+        if axes >> axis & 1:
+            times = points
+    return times
+
+
+def _loops(shape: Shape, machine: CpuMachine, vector: int) -> float:
+    """The seconds in which vector loops start, and of the loops around them."""
+    length = shape.extents[vector]
+    runs = (shape.in_turn + bool(shape.walked_again) if shape.joined >> vector & 1 else 1) or 1
+    block = COLUMNS if shape.joined and not shape.joined >> vector & 1 else BLOCK
+    count = shape.points(shape.every) / length * -(-length // block) * runs
+    is_short = length * WORD <= 4 * machine.vector_bytes
+    return count * (machine.scalar + (0.0 if is_short else machine.loop))
+
+
+def _joins(shape: Shape, machine: CpuMachine, vector: int) -> Iterator[float]:
+    """The seconds of each reduction beside its operations: waiting for its lanes, and joining them."""
+    length = shape.extents[vector]
+    lanes = min(LANES // WORD, 1 << (length.bit_length() - 1))
+    for join in shape.joins:
+        results = shape.points(join.kept)
+        if not join.reduced >> vector & 1:  # an accumulator for each element of the vector
+            points = shape.points(join.kept | join.reduced)
+            yield points * WORD / machine.vector_bytes * machine.operation * join.values
+            continue
+        yield results * machine.join * OVERLAP * join.operations
+        if length % lanes:
+            yield results * shape.points(join.reduced & ~(1 << vector)) * machine.ragged * OVERLAP
+
+
+# --- cache lines
+
+
+def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
+    """The cache lines that each level takes in: rows that left it come again in each pass."""
+    row = _row_bytes(shape, vector)
+    size = second = third = third_places = memory = memory_places = 0.0
+    for touch in shape.touches:
+        lines, places, drawn = _touched(shape, touch)
+        size += lines * LINE
+        moved = lines * (1 + touch.is_store)
+        passes = [touch.passes if row > cache else 1 for cache in machine[:3]]
+        again = [drawn * (touch.drawn > cache) for cache in machine[:3]]
+        second += moved * passes[0] + again[0]
+        third += moved * passes[1] + again[1]
+        third_places += places * passes[1] + again[1]
+        memory += moved * passes[2] + again[2]
+        memory_places += places * passes[2] + again[2]
+    return _Lines(size, second, third, third_places, memory, memory_places)
+
+
+def _row_bytes(shape: Shape, vector: int | None) -> float:
+    """The bytes of a row that is read again; of a block of rows beside each other where columns are reduced."""
+    total = 0.0
+    for touch in shape.touches:
+        if touch.passes > 1:
+            size = touch.itemsize * shape.points(shape.walked_again & touch.axes)
+            if vector is not None and not shape.joined >> vector & 1 and touch.axes >> vector & 1:
+                size *= min(shape.extents[vector], COLUMNS)
+            total += size
+    return total
+
+
+def _touched(shape: Shape, touch: Touch) -> tuple[float, float, float]:
+    """The lines that an access touches, the places at which they begin, and the lines that data draw once more."""
+    run, places, drawn = touch.itemsize, 1, 1
+    moves = sorted(
+        (0 if touch.drawn and step is None else abs(touch.itemsize if step is None else step * touch.itemsize), n)
+        for n, step in enumerate(touch.steps)
+        if step != 0
+    )
+    for distance, axis in moves:
+        count = shape.extents[axis]
+        if not distance:
+            drawn *= count
+        elif distance <= max(run, LINE):
+            run += distance * (count - 1)
+        elif count > 1:
+            places *= count
+    lines, most = max(1.0, run / LINE), max(1.0, touch.storage_bytes / LINE)
+    near = min(drawn, max(1.0, touch.drawn / LINE / lines)) if drawn > 1 else 1
+    moved = min(places * near * lines * touch.times, most)
+    again = places * drawn * lines - moved if drawn > 1 else 0.0
+    return moved, min(places * near, most), max(0.0, again)

@@ -1,0 +1,264 @@
+"""What a kernel without a schedule costs on a GPU, in seconds.
+
+Takes a `Shape` and a target. Gives a `Cost`. Refuses nothing. It is what `seconds.py` says of the best of the usual
+recipes, found from the shape alone: a tile of the elements that lie beside each other, a row that is held in registers
+or walked block by block, and the tiles of a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd, prod
+from typing import NamedTuple
+
+from minductor.cost.seconds import FIXED_REGISTERS, LONE, LONE_NORM, NORM, SECTOR, SPILL, WIDEST, Cost
+from minductor.cost.shape import Shape, Touch
+from minductor.target import NOMINAL, Target
+
+SIDE = 64  # elements along each of two axes, if some accesses are contiguous along one and some along the other
+SQUARE = SIDE * SIDE  # elements of such a tile
+COLUMNS, ROWS = 32, 64  # columns that a program reduces side by side, and elements of each that it takes at once
+LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
+MOST_HELD = 64  # elements of a row for each thread
+PRODUCT_SIDE = 128  # rows and columns of a tile of a matrix product, at most
+PRODUCT_THREADS = 256
+
+
+class _Tile(NamedTuple):
+    """What one program computes at once. `blocks`: elements by axis. `walks`: blocks of the row that it walks over."""
+
+    blocks: tuple[int, ...]
+    threads: int
+    walks: int = 1
+
+
+def gpu_cost(shape: Shape, target: Target, around: int) -> Cost:
+    """The cost of the cheapest tile; `around`: the bytes that the kernels before and after it touch as well."""
+    if not all(shape.extents):
+        return Cost(0.0, 0.0, 0.0, 0.0, (target.machine or NOMINAL).launch)
+    tiles = _product_tiles(shape, target) if shape.product else _tiles(shape, target)
+    return min((_Pricer(shape, target, tile, around).cost() for tile in tiles), key=lambda cost: cost.seconds)
+
+
+def _tiles(shape: Shape, target: Target) -> list[_Tile]:
+    """The tiles of the usual recipes."""
+    contiguous = shape.contiguous()
+    joined = [n for n in range(len(shape.extents)) if shape.joined >> n & 1]
+    row = prod(_power_of_two(shape.extents[n]) for n in joined)
+    first = contiguous[0] if contiguous else None
+    if not joined:
+        sizes = [(target.max_tile_values, target.max_tile_values), *([(SQUARE, SIDE)] if len(contiguous) > 1 else [])]
+        return [_tile(shape, target, contiguous, {}, values, side) for values, side in sizes]
+    if first is not None and not shape.joined >> first & 1:  # columns side by side
+        length = min(row, ROWS)
+        held = _split(shape, joined, length)
+        walks = -(-shape.points(shape.joined) // max(1, prod(held.values())))
+        return [_tile(shape, target, contiguous, held, COLUMNS * max(1, length), COLUMNS)._replace(walks=walks)]
+    found: list[_Tile] = []
+    if row <= LONGEST_HELD:
+        held = {n: _power_of_two(shape.extents[n]) for n in joined}
+        tile = _tile(shape, target, contiguous, held, target.max_tile_values, target.max_tile_values)
+        if row > target.max_persistent_row:
+            tile = tile._replace(threads=min(target.max_threads, max(tile.threads, row // MOST_HELD)))
+        found.append(tile)
+    if row > target.looped_block or not found:
+        held = _split(shape, joined, target.looped_block)
+        walks = prod(-(-shape.extents[n] // block) for n, block in held.items())
+        found.append(_tile(shape, target, contiguous, held, target.looped_block, 1)._replace(walks=walks))
+    return found
+
+
+def _split(shape: Shape, joined: list[int], length: int) -> dict[int, int]:
+    """By axis the elements of a row that a program takes at once: the innermost axes first."""
+    blocks: dict[int, int] = {}
+    for axis in reversed(joined):
+        blocks[axis] = min(length, _power_of_two(shape.extents[axis]))
+        length //= blocks[axis]
+    return blocks
+
+
+def _tile(
+    shape: Shape, target: Target, contiguous: list[int], held: Mapping[int, int], values: int, side: int
+) -> _Tile:
+    """The tile of `values` elements: those of the row that are held, then the axes along which memory is contiguous."""
+    blocks = [held.get(n, 1) for n in range(len(shape.extents))]
+    room = max(1, values // max(1, prod(held.values())))
+    kept = [n for n in reversed(range(len(shape.extents))) if not shape.joined >> n & 1]
+    order = [*(n for n in contiguous[:2] if n in kept), *(n for n in kept if n not in contiguous[:2])]
+    for axis in order[:3]:
+        most = min(room, side) if axis in contiguous[:2] else room
+        blocks[axis] = min(most, _power_of_two(shape.extents[axis]))
+        room //= blocks[axis]
+    warps = prod(blocks) // (target.warp_size * target.values_per_thread)
+    return _Tile(tuple(blocks), target.warp_size * max(1, min(target.max_warps, warps)))
+
+
+def _product_tiles(shape: Shape, target: Target) -> list[_Tile]:
+    """Tiles of a matrix product, the largest first; smaller ones make more programs."""
+    product = shape.product
+    assert product is not None
+    found: list[_Tile] = []
+    for side in (PRODUCT_SIDE, PRODUCT_SIDE // 2, PRODUCT_SIDE // 4):
+        blocks = [1] * len(shape.extents)
+        for axis in (product.row, product.column):
+            blocks[axis] = min(side, _power_of_two(shape.extents[axis]))
+        blocks[product.inner] = min(SECTOR, _power_of_two(shape.extents[product.inner]))
+        walks = -(-shape.points(shape.joined) // blocks[product.inner])
+        found.append(_Tile(tuple(blocks), PRODUCT_THREADS if side > SIDE else PRODUCT_THREADS // 2, walks))
+    return found
+
+
+def _power_of_two(size: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+class _Pricer:
+    """Prices one tile of one shape."""
+
+    def __init__(self, shape: Shape, target: Target, tile: _Tile, around: int) -> None:
+        self.shape, self.target, self.tile, self.machine = shape, target, tile, target.machine or NOMINAL
+        self.around = around
+        sizes = zip(shape.extents, tile.blocks, strict=True)
+        self.counts = [-(-extent // block) for extent, block in sizes]
+        self.programs = prod(count for n, count in enumerate(self.counts) if not shape.joined >> n & 1)
+        self.is_walked = tile.walks > 1
+
+    def cost(self) -> Cost:
+        shape, machine, target = self.shape, self.machine, self.target
+        multiprocessors = max(1, target.multiprocessors)
+        busy = min(1.0, self.programs / multiprocessors)
+        waves = max(1.0, self.programs / (self.resident * multiprocessors))
+        cached = sum(map(self.cached, shape.touches)) + self.spilled / machine.cache_bandwidth
+        work = sum(self.runs(w.axes) * w.operations * (w.passes if self.is_walked else 1) for w in shape.work)
+        return Cost(
+            self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
+            cached / busy,
+            (work / machine.operations + self.matrix_seconds()) / busy,
+            waves * self.program_seconds(),
+            machine.launch,
+            NORM if self.resident > 1 else LONE_NORM,
+        )
+
+    def runs(self, axes: int) -> int:
+        """How often an op of these axes runs: each program repeats what does not vary over its axes of the grid."""
+        total = 1
+        for n, extent in enumerate(self.shape.extents):
+            if axes >> n & 1:
+                total *= extent
+            elif not self.shape.joined >> n & 1:
+                total *= self.counts[n]
+        return total
+
+    # --- bytes
+
+    def cached(self, touch: Touch) -> float:
+        """The seconds that an access takes of the caches and of the units that load and store."""
+        elements = self.runs(touch.axes) * touch.times * (touch.passes if self.is_walked else 1)
+        run, width, machine = self.run(touch), self.width(touch), self.machine
+        moved = elements * touch.itemsize / machine.cache_bandwidth
+        alone = elements * touch.itemsize / run * machine.sector if run < SECTOR else 0.0
+        return max(moved, alone, elements / width * machine.access)
+
+    def run(self, touch: Touch) -> int:
+        """The bytes that lie next to each other in memory, of those that one program loads or stores at once.
+
+        Of elements at a distance that is not constant, as of a pooling's, those of a sector are beside each other.
+        """
+        blocks = (block for block, step in zip(self.tile.blocks, touch.steps, strict=True) if step in (1, -1))
+        run = touch.itemsize * max(blocks, default=1)
+        return run if touch.drawn or None not in touch.steps else max(run, SECTOR)
+
+    def width(self, touch: Touch) -> int:
+        """The elements that one instruction of a thread loads or stores: fewer where rows are not aligned."""
+        widest, blocks = max(1, WIDEST // touch.itemsize), self.tile.blocks
+        along = next((n for n, step in enumerate(touch.steps) if step == 1 and blocks[n] > 1), None)
+        if along is None:
+            return 1 if any(step != 0 for step in touch.steps) else widest
+        extent = self.shape.extents[along]
+        rest = (step or 0 for n, step in enumerate(touch.steps) if n != along)
+        return gcd(widest, extent if extent % blocks[along] else 0, *rest)
+
+    def memory_bytes(self) -> float:
+        """The bytes that pass main memory: each element once, and rows that left the cache and are read again.
+
+        What all the kernels around touch together stays in the cache if it fits there.
+        """
+        once = rows = again = 0.0
+        for touch in self.shape.touches:
+            size = self.touched(touch)
+            once += size
+            if touch.passes > 1 and self.is_walked and self.is_own(touch):
+                rows += touch.itemsize * self.shape.points(self.shape.joined & touch.axes)
+                again += (touch.passes - 1) * size
+        half = self.target.l2_bytes / 2
+        if self.around <= half:
+            return 0.0
+        at_once = rows * min(self.programs, self.resident * self.target.multiprocessors)
+        missing = min(1.0, max(0.0, (at_once - half) / half)) if half else 0.0
+        return once + missing * again
+
+    def touched(self, touch: Touch) -> float:
+        """The bytes that an access touches. Where data decide the index, each run is a piece of its own."""
+        if not touch.drawn:
+            return touch.size
+        points = self.shape.points(touch.axes) * touch.times
+        return min(touch.storage_bytes, points * touch.itemsize * max(1.0, SECTOR / self.run(touch)))
+
+    def is_own(self, touch: Touch) -> bool:
+        """Whether no other program loads the same values."""
+        shape = self.shape
+        return all(
+            touch.axes >> n & 1 or shape.joined >> n & 1 or self.counts[n] == 1 for n in range(len(shape.extents))
+        )
+
+    # --- registers and time
+
+    @property
+    def registers(self) -> float:
+        """The registers of a thread: values that live across a reduction, or accumulators."""
+        values = prod(self.tile.blocks) / self.tile.threads
+        if self.is_walked:
+            return FIXED_REGISTERS + max((join.values for join in self.shape.joins), default=0) * values
+        return FIXED_REGISTERS + self.shape.alive * values
+
+    @property
+    def spilled(self) -> float:
+        """The bytes of registers that do not fit."""
+        return SPILL * max(0.0, self.registers - self.most_registers) * self.tile.threads * self.programs
+
+    @property
+    def most_registers(self) -> float:
+        limits = (self.target.thread_registers, self.target.registers / self.tile.threads)
+        return min(limit or float("inf") for limit in limits)
+
+    @property
+    def resident(self) -> int:
+        """The programs that one multiprocessor runs at once."""
+        machine, used = self.machine, min(self.registers, self.most_registers) * self.tile.threads
+        limits = [machine.resident_threads // self.tile.threads, machine.resident_programs]
+        if self.target.registers:
+            limits.append(int(self.target.registers / used))
+        return max(1, min(limits))
+
+    def program_seconds(self) -> float:
+        """The time of one program that runs alone: loads that wait for each other, and reductions over its threads."""
+        machine, shape = self.machine, self.shape
+        depth = 2 if any(touch.drawn for touch in shape.touches) else 1
+        total = machine.program + depth * self.tile.walks * machine.latency
+        if self.is_walked:
+            passes = max((touch.passes for touch in shape.touches), default=1)
+            total += (passes - 1) * depth * self.tile.walks * machine.cache_latency
+        warps = self.tile.threads // self.target.warp_size
+        products = shape.product.products if shape.product else 0
+        for join in shape.joins[products:]:
+            total += machine.join * (1 + warps / 16) * join.values**0.5
+        return total
+
+    def matrix_seconds(self) -> float:
+        """The seconds of the matrix units."""
+        product = self.shape.product
+        if product is None:
+            return 0.0
+        operations = 2 * product.products * self.shape.points(self.shape.every)
+        return operations / self.machine.matrix * product.itemsize / 2
