@@ -62,6 +62,7 @@ PIPELINE = (
     Stage("elide_copies", "minductor.passes.elide_copies.elide_copies:elide_copies", "program", "program"),
     Stage("fuse", "minductor.passes.fuse.fuse:fuse", "program", "program"),
     Stage("loop_order", "minductor.passes.loop_order.loop_order:loop_order", "program", "program"),
+    Stage("split", "minductor.passes.split.split:split", "program", "program"),
     Stage("order", "minductor.passes.order.order:order", "program", "program"),
     Stage("merge_axes", "minductor.passes.merge_axes.merge_axes:merge_axes", "program", "program"),
     Stage("schedule", "minductor.passes.schedule.schedule:schedule", "program", "program"),

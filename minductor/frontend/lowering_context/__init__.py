@@ -7,7 +7,7 @@ package knows no rule and imports none; `frontend/lower` walks the graph and cho
 - `kernel_builder.py`: `KernelBuilder`, one kernel under construction, and `KernelValue`, arithmetic in its body;
 - `lowering_state.py`: `LoweringState`, the program so far, which is all that a rule may change;
 - `lowering.py`: `Lowering`, the context: metadata of the current node, new storages, kernels, calls, symbols, notes;
-- `reduction_kernels.py`: stores a reduction; `long_reductions.py` cuts long rows for a GPU;
+- `reduction_kernels.py`: stores a reduction;
 - `complex_pairs.py`: complex tensors as two real tensors, and in the memory that torch expects;
 - `size_requirements.py`: checks of sizes and indices that only the call can make;
 - `overwriting.py`: whether a result may be written over an argument that nothing reads any more;

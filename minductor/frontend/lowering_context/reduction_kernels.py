@@ -1,7 +1,7 @@
 """Reduction kernels.
 
-Takes the lowering, a domain and the value at each of its points. Gives the reduced tensor, made by one kernel or, for a
-few long rows on a GPU, by two (see `long_reductions`). Refuses nothing.
+Takes the lowering, a domain and the value at each of its points. Gives the reduced tensor, made by one kernel. Refuses
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from minductor.core.expressions.expr import Expr, integer
-from minductor.frontend.lowering_context import long_reductions
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.ir.program.nodes import View
@@ -34,9 +33,6 @@ def store_reduction(
     kept = [d for d in range(len(extents)) if d not in reduced]
     places = kept if len(out.size) < len(extents) else [d if d in kept else None for d in range(len(extents))]
     at = [None if d is None else kept.index(d) for d in places]  # of each of out's dimensions, among the kept ones
-    if (cut := long_reductions.cut(extents, reduced, value, ctx.env.target, ctx.hints)) is not None:
-        extents, reduced, value = long_reductions.partial(ctx, extents, reduced, value, how, cut)
-        kept = [d for d in range(len(extents)) if d not in reduced]
     loop = KernelBuilder([extents[d] for d in (*kept, *reduced)])
     by_dim = dict(zip((*kept, *reduced), loop.coords, strict=True))
     found = value(loop, tuple(by_dim[d] for d in range(len(extents))))

@@ -15,19 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_one, sizes
-from minductor.frontend.lowering_context import long_reductions
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized, rules_for, wrap_dims
 from minductor.frontend.rules.pointwise import as_stored, is_nonzero
-from minductor.ir.program.build import softmax_terms, softmax_total
 from minductor.ir.program.nodes import View
 
 Finish = Callable[[KernelValue], KernelValue]
@@ -231,7 +228,7 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
 
     The third result is the first pass's mean. It is nearer to the true mean if the deviation is large, but the squares
     are not distances from it; for float64 it is the corrected mean. If x is narrower than float64 and `dtype` is
-    float64, no correction is needed. On a GPU a long reduction is one pass of Welford's algorithm instead.
+    float64, no correction is needed.
     """
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
@@ -239,14 +236,6 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, compute)
 
-    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target, ctx.hints)) is not None:
-
-        def single(loop: KernelBuilder, at: Coords) -> Sequence[KernelValue]:
-            term = value(loop, at)
-            return [term, term.number(0.0), term.number(1.0)]
-
-        mean, squares = _one_pass(ctx, x, reduced, single, compute, "welford", cut, (None, _second))
-        return mean, squares, mean, size
     if x.dtype == F64:
         rounded = _mean_from_first(ctx, x, reduced, size)
     else:
@@ -300,32 +289,6 @@ def _mean_from_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr)
 def _second(found: KernelValue) -> KernelValue:
     """The second of the values that a reduction of several values gives."""
     return KernelValue(found.b, found.b.project(found.at, 1))
-
-
-def _one_pass(
-    ctx: Lowering,
-    x: View,
-    reduced: Sequence[int],
-    terms: Callable[[KernelBuilder, Coords], Sequence[KernelValue]],
-    dtype: DType,
-    how: str,
-    cut: long_reductions.Cut,
-    results: Sequence[Finish | None],
-) -> list[View]:
-    """Several results of one combined reduction over blocks (Welford's, or online softmax), each with keepdim=True.
-
-    On a GPU a long reduction runs in blocks. A second pass over x would have to wait for all blocks of the first.
-    `results` takes each result from the combined values.
-    """
-    domain = long_reductions.partial(ctx, x.size, reduced, terms, how, cut)
-    kept = [d for d in range(len(x.size)) if d not in reduced]
-    found: list[View] = []
-    for finish in results:
-        out = ctx.buffer(dtype, keepdim_size(x.size, reduced))
-        slim = replace(out, size=tuple(out.size[d] for d in kept), stride=tuple(out.stride[d] for d in kept))
-        store_reduction(ctx, slim, *domain, how, finish)
-        found.append(out)
-    return found
 
 
 def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Finish | None = None) -> View:
@@ -399,23 +362,12 @@ def infinity_to_nan(mean: KernelValue) -> KernelValue:
 
 
 def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[View, View]:
-    """The maximum m over a dimension and the sum of exp(x - m), both with keepdim=True.
-
-    Two kernels; for a long row on a GPU one pass of online softmax (Milakov and Gimelshein, 2018).
-    """
+    """The maximum m over a dimension and the sum of exp(x - m), both with keepdim=True."""
     reduced, compute = wrap_dims((dim,), len(x.size)), compute_dtype(dtype)
 
     def value(loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(x, at, compute)
 
-    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target, ctx.hints)) is not None:
-
-        def terms(loop: KernelBuilder, at: Coords) -> Sequence[KernelValue]:
-            return [KernelValue(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
-
-        results = (None, lambda found: KernelValue(found.b, softmax_total(found.b, found.at)))
-        top, total = _one_pass(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
-        return top, total
     top = store_reduction(ctx, ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
 
     def shifted(loop: KernelBuilder, at: Coords) -> KernelValue:

@@ -310,6 +310,23 @@ class Builder:
             case ir.Parameter() | ir.Constant() | ir.Round() | ir.Project() | ir.Assert() | None:
                 return self._again(op, args, self._mask(args))
 
+    def moved(
+        self,
+        op: ir.Op,
+        args: tuple[int, ...],
+        mapping: dict[Symbol, Expr],
+        load: LoadHook | None = None,
+        node: str = "",
+    ) -> int:
+        """Appends one op of another body as `splice` does; `args` are the positions of its arguments here.
+
+        `mapping` takes what the symbol of a check becomes, for the ops behind the check.
+        """
+        outer, self._node = self._node, op.node or node
+        position = self._move(op, args, mapping, load, None)
+        self._node = outer
+        return position
+
     def again(self, op: ir.Op, args: tuple[int, ...]) -> int:
         """Appends an op of another body over the same axes; `args` are the positions of its arguments here."""
         return self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes))

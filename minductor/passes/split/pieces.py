@@ -1,0 +1,331 @@
+"""The kernels that one kernel becomes when its reductions are cut.
+
+Takes a kernel, a cut and the buffers. Gives its pieces in order and the buffers between them. Gives None where a piece
+would read memory that an earlier piece has overwritten. Refuses nothing.
+
+For a softmax over one long row, `total = sum(exp(x - max(x)))`, the pieces are:
+
+- `k0`: the maximum of each part of x;
+- `k0_join`: the maximum of these maxima;
+- `k0_parts2`: the sum of exp(x - maximum) over each part;
+- `k0_join2`: the sum of these sums;
+- `k0_map`: exp(x - maximum) / total for each element.
+
+The reductions of a kernel are computed in passes: each pass needs the results of those before it. A pass is one piece
+for the parts and one that joins them. What a later piece needs of the joined results, it loads. All else it loads or
+computes again, unless an earlier piece has stored it. Where the last part of a row may be shorter, the elements beyond
+the end of the row are not loaded, and enter a reduction as its identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from minductor.analysis.domain import extents_of, product
+from minductor.analysis.passes_over import pass_numbers
+from minductor.core.dtypes import DType
+from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute
+from minductor.ir.program.build import Builder
+from minductor.ir.program.needed import needed
+from minductor.ir.program.nodes import (
+    Axis,
+    Buffer,
+    Check,
+    Constant,
+    Kernel,
+    LiteralValue,
+    Load,
+    Masked,
+    Reduce,
+    Ref,
+    Round,
+    Store,
+    axis_over,
+    reads,
+    writes,
+)
+from minductor.passes.split.wanted_cut import Cut
+
+PARTS = "parts"  # stands for the new axis of the parts, beside the names of the kernel's axes
+
+
+class Pieces(NamedTuple):
+    """The kernels that replace one kernel, in order, and the buffers through which they pass values."""
+
+    kernels: tuple[Kernel, ...]
+    buffers: tuple[Buffer, ...]
+
+
+def cut_kernel(kernel: Kernel, cut: Cut, table: Mapping[str, Buffer]) -> Pieces | None:
+    """The pieces of a kernel. Stores come as early as they can, or last if a piece needs what they overwrite."""
+    for is_early in (True, False) if cut.is_exact else (False,):
+        pieces = _Cutter(kernel, cut, table, is_early=is_early).pieces()
+        if _is_in_order(pieces.kernels):
+            return pieces
+    return None
+
+
+def _is_in_order(kernels: Sequence[Kernel]) -> bool:
+    """Whether the kernels make the versions of each storage in order, and read no version after the next is made."""
+    newest: dict[str, int] = {}
+    for ref in (ref for kernel in kernels for ref in writes(kernel)):
+        newest[ref.storage] = min(newest.get(ref.storage, ref.version - 1), ref.version - 1)
+    for kernel in kernels:
+        if any(newest.get(ref.storage, ref.version) != ref.version for ref in reads(kernel)):
+            return False
+        for ref in writes(kernel):
+            if ref.version != newest[ref.storage] + 1:
+                return False
+            newest[ref.storage] = ref.version
+    return True
+
+
+class _Saved(NamedTuple):
+    """A new buffer between two pieces. `names`: of the axes along its dimensions."""
+
+    buffer: Buffer
+    names: tuple[str, ...]
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.buffer.name, 0)
+
+    def element(self, at: Mapping[str, Expr]) -> Expr:
+        """The index of the element at a point; `at` has the coordinate along each axis."""
+        return sum((s * at[name] for s, name in zip(self.buffer.stride, self.names, strict=True)), start=integer(0))
+
+
+class _Piece:
+    """One piece under construction. `at`: by the name of an old axis, or PARTS, the coordinate in the piece's axes.
+
+    `exists`: the value that tells whether a point lies within its row; None if all points do.
+    """
+
+    def __init__(self, axes: Sequence[Axis], at: Mapping[str, Expr], mapping: Mapping[Symbol, Expr]) -> None:
+        self.axes = tuple(axes)
+        self.at = at
+        self.mapping = dict(mapping)
+        self.b = Builder([axis.symbol for axis in axes], extents_of(axes))
+        self.places: dict[int, int] = {}  # by position in the kernel that is cut, the position here
+        self.exists: int | None = None
+
+    def names(self, wanted: Iterable[str]) -> list[str]:
+        """The names that the piece has for axes of the kernel, or for PARTS."""
+        return [at.name for name in wanted if isinstance(at := self.at[name], Symbol)]
+
+    def load(self, saved: _Saved) -> int:
+        """The element of a buffer at this point."""
+        return self.b.load(saved.ref, saved.element(self.at), saved.buffer.dtype)
+
+    def store(self, saved: _Saved, value: int) -> None:
+        self.b.store(saved.ref, saved.element(self.at), value)
+
+    def if_exists(self, value: int, other: LiteralValue) -> int:
+        """`value` within the row, `other` beyond its end."""
+        if self.exists is None:
+            return value
+        return self.b.op("where", self.exists, value, self.b.constant(other, self.b.dtype(value)))
+
+    def load_if_exists(self, b: Builder, wanted: Load, dtype: DType) -> int | None:
+        """A load within the row only; for what the piece computes in vain beyond its end, a 0, or 1 as an integer."""
+        if self.exists is None or b is not self.b:  # a masked op has its own condition
+            return None
+        region = b.region()
+        value = region.load(wanted.ref, wanted.index, dtype)
+        other = 0.0 if dtype.kind == "float" else 1 if dtype.kind == "int" else False
+        return b.masked(self.exists, (), region.build([value]), other, dtype)
+
+
+class _Cutter:
+    """Cuts one kernel. `is_early`: whether stores come before the last piece where their values are known before."""
+
+    def __init__(self, kernel: Kernel, cut: Cut, table: Mapping[str, Buffer], *, is_early: bool) -> None:
+        self.kernel, self.cut, self.table, self.is_early = kernel, cut, table, is_early
+        self.ops = kernel.body.ops
+        self.axes = {axis.name: axis for axis in kernel.axes}
+        self.reduced = {name for op in self.ops for name in op.reduced_axes}
+        self.rows = [name for name in self.axes if name not in self.reduced]
+        self.passes = pass_numbers(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
+        self.reduces = [p for p, op in enumerate(self.ops) if isinstance(op.attrs, Reduce)]
+        self.effects = [p for p, op in enumerate(self.ops) if op.is_effect]
+        self.last = max(self.passes[p] for p in self.reduces)
+        self.device = next(table[op.attrs.ref.storage].device for op in self.ops if isinstance(op.attrs, Store))
+        self.partials = {p: [self.partial(p, n) for n in range(len(self.ops[p].args))] for p in self.reduces}
+        self.statistics: dict[int, _Saved] = {}
+        self.stored = self.stored_values()
+
+    def pieces(self) -> Pieces:
+        """All pieces. The last one is made first, since the pieces before it have to save what it needs."""
+        made: list[Kernel] = []
+        mapped = [p for p in self.effects if self.varies(p) and self.pass_of_effect(p) > self.last]
+        if mapped:
+            made.append(self.map(mapped))
+        for number in range(self.last, -1, -1):
+            made += (self.join(number), self.parts(number))
+        saved = [*(s for group in self.partials.values() for s in group), *self.statistics.values()]
+        own = {each.buffer.name for each in saved}
+        kernels = [
+            kernel if any(ref.storage in own for ref in reads(kernel)) else replace(kernel, after=self.kernel.after)
+            for kernel in reversed(made)
+        ]
+        return Pieces(tuple(kernels), tuple(each.buffer for each in saved))
+
+    # --- questions about ops
+
+    def varies(self, position: int) -> bool:
+        """Whether the value of an op varies along a row."""
+        return not self.reduced.isdisjoint(self.ops[position].axes)
+
+    def level(self, position: int) -> int:
+        """The number of passes over a row before the value of an op is known."""
+        return self.passes[position] + isinstance(self.ops[position].attrs, Reduce)
+
+    def pass_of_effect(self, position: int) -> int:
+        """The pass in which an effect happens; one more than the last pass for those of the last piece."""
+        known = self.passes[position]
+        if self.varies(position):
+            return known if self.is_early else self.last + 1
+        return max(0, known - 1)
+
+    def is_statistic(self, position: int, level: int) -> bool:
+        """Whether a value of a row is joined within `level` passes, so that the pieces behind them can load it."""
+        is_value = self.ops[position].dtype is not None and not isinstance(self.ops[position].attrs, Check)
+        return is_value and not self.varies(position) and 0 < self.level(position) <= level
+
+    def stored_values(self) -> dict[int, tuple[int, Store]]:
+        """By position of a value that is stored before the last piece: in which pass, and its store."""
+        found: dict[int, tuple[int, Store]] = {}
+        for effect in self.effects if self.is_early else ():
+            store = self.ops[effect].attrs
+            value = self.ops[effect].args[0]
+            if not isinstance(store, Store) or not self.varies(value):
+                continue
+            dtype = self.table[store.ref.storage].dtype
+            for p, op in enumerate(self.ops):
+                is_same = p == value and op.dtype == dtype and not isinstance(op.attrs, Load | Constant)
+                if is_same or (op.args == (value,) and op.attrs == Round(dtype)):
+                    found[p] = self.pass_of_effect(effect), store
+        return found
+
+    # --- buffers
+
+    def save(self, kind: str, number: int, dtype: DType, names: Sequence[str]) -> _Saved:
+        """A new row-major buffer with a dimension for each of these axes."""
+        size = tuple(self.cut.count if name == PARTS else self.axes[name].extent for name in names)
+        stride = tuple(product(size[n + 1 :]) for n in range(len(size)))
+        name = f"{self.kernel.name}_{kind}{number}"
+        return _Saved(Buffer(name, dtype, size, stride, device=self.device), tuple(names))
+
+    def partial(self, reduce: int, number: int) -> _Saved:
+        """The buffer for the parts of one of the values that a reduction carries."""
+        op = self.ops[reduce]
+        dtype = self.ops[op.args[number]].dtype
+        assert dtype is not None
+        place = sum(len(self.ops[p].args) for p in self.reduces if p < reduce) + number
+        return self.save("part", place, dtype, (*self.cut.whole, PARTS, *op.axes))
+
+    def statistic(self, position: int) -> _Saved:
+        """The buffer for a value of each row."""
+        if position not in self.statistics:
+            op = self.ops[position]
+            assert op.dtype is not None
+            self.statistics[position] = self.save("row", len(self.statistics), op.dtype, op.axes)
+        return self.statistics[position]
+
+    # --- pieces
+
+    def parts(self, number: int) -> Kernel:
+        """The piece that reduces each part in one of the passes."""
+        cut, axis = self.cut, self.axes[self.cut.axis]
+        gone = {*cut.whole, *self.rows, *((cut.axis,) if as_int(cut.block) == 1 else ())}
+        inner = [name for name in self.axes if name not in gone]
+        piece = self.piece((*cut.whole, PARTS, *self.rows, *inner))
+        b = piece.b
+        if not cut.is_exact:
+            piece.exists = b.op("lt", b.index(piece.mapping[axis.symbol]), b.index(axis.extent))
+        reduces = [p for p in self.reduces if self.passes[p] == number]
+        effects = [p for p in self.effects if self.varies(p) and self.pass_of_effect(p) == number]
+        self.build(piece, {*effects, *(a for p in reduces for a in self.ops[p].args)}, number)
+        for p in reduces:
+            op = self.ops[p]
+            assert isinstance(op.attrs, Reduce)
+            terms = zip(op.args, op.attrs.combine.identity, strict=True)
+            values = [piece.if_exists(piece.places[a], identity) for a, identity in terms]
+            joined = b.reduce(values, piece.names(inner), op.attrs.combine)
+            for n, saved in enumerate(self.partials[p]):
+                piece.store(saved, b.project(joined, n))
+        return self.done(piece, "_parts", number)
+
+    def join(self, number: int) -> Kernel:
+        """The piece that joins the parts of a pass, and does what needs the joined values and not the row."""
+        piece = self.piece((*self.rows, *self.cut.whole, PARTS))
+        effects = [p for p in self.effects if not self.varies(p) and self.pass_of_effect(p) == number]
+        saved = [p for p in self.statistics if self.level(p) == number + 1]
+        self.build(piece, {*effects, *saved}, number)
+        for p in saved:
+            piece.store(self.statistic(p), piece.places[p])
+        return self.done(piece, "_join", number)
+
+    def map(self, effects: Collection[int]) -> Kernel:
+        """The piece that goes over the row again, when all its reductions are known."""
+        at = {name: axis.symbol for name, axis in self.axes.items()}
+        piece = _Piece(self.kernel.axes, at, {})
+        self.build(piece, effects, self.last + 1)
+        return self.done(piece, "_map", 0)
+
+    def piece(self, names: Sequence[str]) -> _Piece:
+        """An empty piece over these axes of the kernel, some of which may be cut."""
+        cut = self.cut
+        extents = {name: axis.extent for name, axis in self.axes.items()} | {PARTS: cut.count}
+        if PARTS in names and cut.axis in names:
+            extents[cut.axis] = cut.block
+        axes = {name: axis_over(f"i{n}", extents[name]) for n, name in enumerate(names)}
+        at: dict[str, Expr] = {name: axis.symbol for name, axis in axes.items()}
+        mapping = {self.axes[name].symbol: where for name, where in at.items() if name != PARTS}
+        inside = at.get(cut.axis, integer(0))
+        mapping[self.axes[cut.axis].symbol] = at[PARTS] * cut.block + inside
+        return _Piece(tuple(axes.values()), at, mapping)
+
+    def build(self, piece: _Piece, wanted: Iterable[int], level: int) -> None:
+        """Adds the ops that are wanted, and those that they need. What earlier pieces saved or stored is loaded."""
+
+        def is_loaded(p: int) -> bool:
+            return self.is_statistic(p, level) or (p in self.stored and self.stored[p][0] < level)
+
+        for p in needed(wanted, lambda p: () if is_loaded(p) or p in self.reduces else self.ops[p].args):
+            op = self.ops[p]
+            if self.is_statistic(p, level):
+                piece.places[p] = piece.load(self.statistic(p))
+            elif is_loaded(p):
+                store = self.stored[p][1]
+                assert op.dtype is not None
+                piece.places[p] = piece.b.load(store.ref, substitute(store.index, piece.mapping), op.dtype)
+            elif isinstance(op.attrs, Reduce):
+                values = [piece.load(saved) for saved in self.partials[p]]
+                piece.places[p] = piece.b.reduce(values, piece.names((*self.cut.whole, PARTS)), op.attrs.combine)
+            else:
+                piece.places[p] = self.moved(piece, p)
+
+    def moved(self, piece: _Piece, position: int) -> int:
+        """Adds one op to a piece; what must not happen beyond the end of a row happens only within it."""
+        op, b = self.ops[position], piece.b
+        first, *rest = [piece.places[a] for a in op.args] or [0]
+        if piece.exists is not None and self.cut.axis in op.axes:
+            if isinstance(op.attrs, Check):
+                first = piece.if_exists(first, 0)
+            elif isinstance(op.attrs, Masked):
+                first = b.op("logical_and", first, piece.exists)
+        is_within = isinstance(op.attrs, Load) and self.cut.axis not in op.axes
+        load = None if is_within else piece.load_if_exists
+        args = (first, *rest)[: len(op.args)]
+        return b.moved(op, args, piece.mapping, load, self.kernel.only_node)
+
+    def done(self, piece: _Piece, suffix: str, number: int) -> Kernel:
+        """The finished kernel of a piece; the first piece keeps the name of the kernel."""
+        body = piece.b.build()
+        used = {name for op in body.ops for name in op.loop_axes}
+        axes = tuple(axis for axis in piece.axes if axis.name in used)
+        name = f"{self.kernel.name}{suffix}{number + 1 if number else ''}"
+        return Kernel(name if suffix != "_parts" or number else self.kernel.name, axes, body, self.kernel.origins)

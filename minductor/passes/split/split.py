@@ -1,0 +1,43 @@
+"""Makes several kernels of one whose reductions would leave most of a GPU idle.
+
+Takes a Program. Gives it with the pieces of each kernel that is cut, with the buffers between these pieces, and with a
+note for each cut; the same object if nothing is cut. Refuses nothing: a kernel that cannot be cut stays whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program
+from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.split.pieces import cut_kernel
+from minductor.passes.split.wanted_cut import wanted_cut
+from minductor.target import Env
+
+
+def split(program: Program, env: Env) -> Program:
+    """The program with the long reductions of a GPU's kernels in parts."""
+    if not env.target.is_gpu:
+        return program
+    table = program.real_table()
+    nodes: list[Node] = []
+    buffers: list[Buffer] = []
+    notes: list[NodeNote] = []
+    for node in program.nodes:
+        merged = merge_axes(node) if isinstance(node, Kernel) else None
+        cut = None if merged is None else wanted_cut(merged, table, env.target, program.hints)
+        pieces = None if merged is None or cut is None else cut_kernel(merged, cut, table)
+        if pieces is None or cut is None:
+            nodes.append(node)
+            continue
+        nodes += pieces.kernels
+        buffers += pieces.buffers
+        notes.append(NodeNote("split", pieces.kernels[0].name, cut.reason))
+    if not buffers:
+        return program
+    return replace(
+        program,
+        nodes=tuple(nodes),
+        buffers=(*program.buffers, *buffers),
+        notes=(*program.notes, *notes),
+    )
