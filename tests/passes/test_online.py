@@ -8,7 +8,7 @@ from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Axis, Kernel, Reduce, Ref
-from minductor.passes.schedule.online import online
+from minductor.passes.rewriting.online import online
 
 ROW, COLUMN = symbol("i0", "axis", 0, 7), symbol("i1", "axis", 0, 9999)
 AXES = (Axis(ROW, integer(8)), Axis(COLUMN, integer(10000)))

@@ -13,8 +13,8 @@ from math import prod
 from typing import NamedTuple
 
 from minductor.cost.registers import alive_across_reductions
+from minductor.passes.rewriting.online import online
 from minductor.passes.schedule.draft import Draft, power_of_two
-from minductor.passes.schedule.online import online
 from minductor.passes.schedule.product_tiles import product_tiles
 
 OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous

@@ -23,8 +23,8 @@ from minductor.analysis.domain import extents_of
 from minductor.core.dtypes import F32, F64
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Buffer, Kernel, Op, Store
+from minductor.passes.rewriting.online import maximum_of
 from minductor.passes.rewriting.prune import prune_body
-from minductor.passes.schedule.online import maximum_of
 
 # From a dividend, the divisor and its reciprocal (positions in the body that is built) to the quotient.
 Quotient = Callable[[Builder, int, int, int], int]

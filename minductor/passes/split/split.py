@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from minductor.analysis.both_ways import reduced_groups
 from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program
 from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.online import online
+from minductor.passes.rewriting.prune import prune_body
 from minductor.passes.split.pieces import cut_kernel
 from minductor.passes.split.wanted_cut import wanted_cut
+from minductor.passes.split.welford import welford
 from minductor.target import Env
 
 
@@ -24,9 +28,9 @@ def split(program: Program, env: Env) -> Program:
     buffers: list[Buffer] = []
     notes: list[NodeNote] = []
     for node in program.nodes:
-        merged = merge_axes(node) if isinstance(node, Kernel) else None
+        merged = merge_axes(node) if isinstance(node, Kernel) and reduced_groups(node.body) else None
         cut = None if merged is None else wanted_cut(merged, table, env.target, program.hints)
-        pieces = None if merged is None or cut is None else cut_kernel(merged, cut, table)
+        pieces = None if merged is None or cut is None else cut_kernel(_in_one_pass(merged), cut, table)
         if pieces is None or cut is None:
             nodes.append(node)
             continue
@@ -35,9 +39,11 @@ def split(program: Program, env: Env) -> Program:
         notes.append(NodeNote("split", pieces.kernels[0].name, cut.reason))
     if not buffers:
         return program
-    return replace(
-        program,
-        nodes=tuple(nodes),
-        buffers=(*program.buffers, *buffers),
-        notes=(*program.notes, *notes),
-    )
+    made = replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers))
+    return replace(made, notes=(*program.notes, *notes))
+
+
+def _in_one_pass(kernel: Kernel) -> Kernel:
+    """The kernel without dead operations, and with one pass over a row where that computes the results of two."""
+    pruned = replace(kernel, body=prune_body(kernel.body))
+    return welford(online(pruned, [axis.name for axis in kernel.axes]))

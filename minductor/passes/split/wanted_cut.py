@@ -104,7 +104,7 @@ def _cut_axes(reduced: Sequence[Axis], wanted: int, hints: Hints) -> Cut | None:
 
 def _blocks(whole: tuple[str, ...], axis: str, size: int, wanted: int) -> Cut:
     """A cut of an axis into about `wanted` blocks: equal ones if such a number of blocks divides the size."""
-    near = [n for n in (*range(wanted, 4 * wanted), *range(wanted - 1, wanted // 2, -1)) if size % n == 0]
+    near = [n for n in (*range(wanted, min(4 * wanted, size)), *range(wanted - 1, wanted // 2, -1)) if size % n == 0]
     if near:
         count = min(near, key=lambda n: size // n % ALIGNED != 0)
         return Cut(whole, axis, integer(count), integer(size // count), is_exact=True)

@@ -1,0 +1,475 @@
+"""Reductions with few rows are cut in parts for a GPU: which ones, in which parts, and into which kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch.nn import functional as F
+
+from minductor.core.dtypes import BF16, F32, I64
+from minductor.core.expressions.expr import Expr, as_expr, as_int, symbol
+from minductor.core.expressions.hints import Hints
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import (
+    Assert,
+    Buffer,
+    Kernel,
+    Load,
+    NodeNote,
+    Origin,
+    Program,
+    Reduce,
+    Ref,
+    Store,
+    View,
+    axis_over,
+    reads,
+    writes,
+)
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.options import Options
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.loop_order.loop_order import loop_order
+from minductor.passes.rewriting import join_kernels
+from minductor.passes.split import wanted_cut as decision
+from minductor.passes.split.split import split
+from minductor.passes.split.wanted_cut import Cut, wanted_cut
+from minductor.runtime.reference.reference import run_program
+from minductor.target import Env, by_name
+from tests.frontend.tracing import compiled, lowered
+from tests.passes.graphs import assert_same, programs
+from tests.passes.sketch import CPU, Sketch, element
+from tests.verifying import verify
+
+SM_90 = Env(Options(), by_name("sm_90"))
+SMALL = Env(Options(), replace(by_name("sm_90"), multiprocessors=6))
+
+Make = Callable[[Builder, Sequence[Expr], Sequence[str]], None]
+
+
+@pytest.fixture
+def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a few elements count as long, so that programs are small."""
+    for name in ("LONG_ROW", "LONG_COLUMN", "LEAST_ROW", "LEAST_COLUMN", "ALIGNED"):
+        monkeypatch.setattr(decision, name, 1)
+
+
+def kernels(program: Program) -> list[Kernel]:
+    return [node for node in program.nodes if isinstance(node, Kernel)]
+
+
+def names(program: Program) -> list[str]:
+    return [kernel.name for kernel in kernels(program)]
+
+
+def cut_program(program: Program, env: Env = SMALL) -> Program:
+    """The program behind the stage, which is held to its rules and to its values before."""
+    made = split(program, env)
+    verify(made, "split")
+    assert_same(program, made)
+    return made
+
+
+def one_kernel(
+    size: Sequence[int],
+    reduced: Sequence[int],
+    make: Callable[[Sketch, Builder, list[Expr], list[str]], tuple[View, ...]],
+) -> Program:
+    """A program of one kernel over `size`; `make` adds its body, given the names of the reduced axes."""
+    s = Sketch()
+    axes, at, b = s.loop(size)
+    outputs = make(s, b, at, [axes[d].name for d in reduced])
+    s.kernel(axes, b)
+    return s.done(*outputs)
+
+
+# --- which kernels are cut ------------------------------------------------------------------------------------------
+
+
+def cut_of(sizes: Sequence[int | Expr], reduced: Sequence[int], target: str = "sm_90", hints: Hints = ()) -> Cut | None:
+    """The cut of a sum over dimensions of a row-major tensor."""
+    size = tuple(as_expr(n) for n in sizes)
+    stride = tuple(prod(size[n + 1 :], start=as_expr(1)) for n in range(len(size)))
+    axes = [axis_over(f"i{n}", extent) for n, extent in enumerate(size)]
+    b = Builder([axis.symbol for axis in axes])
+    x = b.load(Ref("arg0", 0), sum((s * a.symbol for s, a in zip(stride, axes, strict=True)), start=as_expr(0)), F32)
+    total = b.reduce([x], [axes[d].name for d in reduced], combine("sum", F32))
+    place = sum((stride[d] * axes[d].symbol for d in range(len(size)) if d not in reduced), start=as_expr(0))
+    b.store(Ref("buf0", 0), place, total)
+    kernel = Kernel("k0", tuple(axes), b.build(), (Origin("sum", "aten.sum"),))
+    table = {name: Buffer(name, F32, size, stride) for name in ("arg0", "buf0")}
+    return wanted_cut(kernel, table, by_name(target), hints)
+
+
+@pytest.mark.parametrize(
+    ("size", "reduced", "expected"),
+    [
+        ((1 << 24,), (0,), ((), "i0", 512, 32768, True)),
+        ((64, 512, 512), (0, 1, 2), (("i0",), "i1", 8, 64, True)),
+        ((264, 65536), (0, 1), ((), "i0", 264, 1, True)),  # a part for each index of the outer axis
+        ((1_000_003,), (0,), ((), "i0", 244, 4112, False)),  # no number near divides it
+        ((4096, 1024), (0,), ((), "i0", 16, 256, True)),  # 32 columns a program
+        ((4096, 1024), (1,), None),  # rows enough
+        ((4, 4096), (1,), None),  # short rows
+        ((512, 64), (0,), None),  # short columns
+    ],
+)
+def test_parts_follow_from_the_shape(size: Sequence[int], reduced: Sequence[int], expected: object) -> None:
+    found = cut_of(size, reduced)
+    assert expected == (found and (found.whole, found.axis, as_int(found.count), as_int(found.block), found.is_exact))
+    assert cut_of(size, reduced, "cpu") is None
+
+
+def test_a_cut_by_hints() -> None:
+    size, few = symbol("s0", "size", 2), symbol("s1", "size", 2)
+    for sizes, hints, expected in (
+        ((size,), ((size, 1 << 20),), ((), "i0", 256)),
+        ((size,), (), None),  # without a hint it counts as short
+        ((few, size), ((few, 4), (size, 1 << 18)), (("i0",), "i1", 64)),  # the short dimension is not cut
+    ):
+        found = cut_of(sizes, range(len(sizes)), hints=hints)
+        assert expected == (found and (found.whole, found.axis, as_int(found.count)))
+        assert found is None or not found.is_exact
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_scans_and_reductions_over_different_axes_stay() -> None:
+    def both_ways(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out, other = s.input(4, 9), s.buffer([4]), s.buffer([9])
+        value = b.load(x.ref, element(x, at), F32)
+        b.store(out.ref, at[0], b.reduce([value], ["i1"], combine("sum", F32)))
+        b.store(other.ref, at[1], b.reduce([value], ["i0"], combine("sum", F32)))
+        return out, other
+
+    def scan(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out = s.input(4, 9), s.buffer([4, 9])
+        value = b.load(x.ref, element(x, at), F32)
+        total = b.op("add", b.reduce([value], ["i1"], combine("sum", F32)), b.scan([value], "i1", combine("sum", F32)))
+        b.store(out.ref, element(out, at), total)
+        return (out,)
+
+    def scatter(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out = s.input(4, 9), s.buffer([4])
+        total = b.reduce([b.load(x.ref, element(x, at), F32)], ["i1"], combine("sum", F32))
+        b.atomic(Ref(out.ref.storage, 0), at[0], total, "max")
+        return (out,)
+
+    for make in (both_ways, scan, scatter):
+        program = one_kernel((4, 9), (1,), make)
+        assert split(program, SMALL) is program
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_matrix_products_stay() -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, y, out = s.input(8, 40), s.input(40, 8), s.buffer([8, 8])
+        i, j, k = at
+        factors = b.load(x.ref, 40 * i + k, F32), b.load(y.ref, 8 * k + j, F32)
+        b.store(out.ref, 8 * i + j, b.reduce([b.op("mul", *factors)], over, combine("sum", F32)))
+        return (out,)
+
+    idle = Env(Options(), replace(SMALL.target, multiprocessors=132))
+    program = one_kernel((8, 8, 40), (2,), make)
+    assert split(program, idle) is program
+
+
+def test_a_cpu_cuts_nothing() -> None:
+    s = Sketch()
+    program = s.done(s.reduce("sum", s.input(1, 1 << 20), 1))
+    assert split(program, CPU) is program
+    assert split(program, SM_90) is not program
+
+
+# --- what is made of them -------------------------------------------------------------------------------------------
+
+
+def softmax(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+    """x -> exp(x - max) / sum, with a max that a one-pass softmax does not recognise: that of 2x, halved."""
+    x = s.input(2, 37)
+    out = s.buffer([2, 37])
+    value = b.load(x.ref, element(x, at), F32)
+    twice = b.op("mul", value, b.constant(2.0, F32))
+    top = b.op("mul", b.reduce([twice], over, combine("max", F32)), b.constant(0.5, F32))
+    share = b.op("exp", b.op("sub", value, top))
+    b.store(out.ref, element(out, at), b.op("div", share, b.reduce([share], over, combine("sum", F32))))
+    return (out,)
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_a_chain_of_reductions_is_cut_pass_by_pass() -> None:
+    made = cut_program(one_kernel((2, 37), (1,), softmax))
+    assert names(made) == ["k0", "k0_join", "k0_parts2", "k0_join2", "k0_map"]
+    assert [sum(isinstance(op.attrs, Reduce) for op in kernel.body.ops) for kernel in kernels(made)] == [1, 1, 1, 1, 0]
+    assert {kernel.origins for kernel in kernels(made)} == {(Origin("k0", "aten.op"),)}
+    last = kernels(made)[-1]
+    assert {ref.storage for ref in reads(last)} == {"arg0", "k0_row0", "k0_row1"}  # two numbers of each row
+    assert sum(isinstance(op.attrs, Load) for op in last.body.ops) == 3
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("length", [36, 37, 12, 7])
+def test_several_reductions_share_their_parts(length: int) -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, outs = s.input(3, length), [s.buffer([3]) for _ in range(3)]
+        value = b.load(x.ref, element(x, at), F32)
+        for out, how in zip(outs, ("sum", "max", "prod"), strict=True):
+            b.store(out.ref, at[0], b.op("neg", b.reduce([value], over, combine(how, F32))))
+        return tuple(outs)
+
+    made = cut_program(one_kernel((3, length), (1,), make))
+    assert names(made) == ["k0", "k0_join"]
+    first, second = kernels(made)
+    assert sum(isinstance(op.attrs, Load) for op in first.body.ops) == (length % 4 == 0)  # else under a mask
+    assert [op.attrs.ref.storage for op in second.body.ops if isinstance(op.attrs, Store)] == ["buf1", "buf2", "buf3"]
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("how", ["argmax", "argmin"])
+@pytest.mark.parametrize("length", [36, 37])
+def test_the_first_of_equals_is_found(how: str, length: int) -> None:
+    """Only the index is used; the parts still store the value, which decides."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out = s.input(2, length), s.buffer([2])
+        value = b.op("round", b.load(x.ref, element(x, at), F32))
+        found = b.reduce([value, b.index(at[1])], over, combine(how, F32))
+        b.store(out.ref, at[0], b.cast(b.project(found, 1), F32))
+        return (out,)
+
+    made = cut_program(one_kernel((2, length), (1,), make))
+    parts = [buffer for buffer in made.buffers if buffer.name.startswith("k0_part")]
+    assert [buffer.dtype for buffer in parts] == [F32, I64]
+    assert [ref.storage for ref in writes(kernels(made)[0])] == [buffer.name for buffer in parts]
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("length", [36, 37])
+def test_statistics_and_what_follows(length: int) -> None:
+    """A layer norm whose input is stored too: one pass for mean and variance, then one over the row."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out, before, spread = s.input(3, length), s.buffer([3, length]), s.buffer([3, length]), s.buffer([3])
+        value = b.op("exp", b.load(x.ref, element(x, at), F32))
+        b.store(before.ref, element(before, at), value)
+        count = b.constant(float(length), F32)
+        mean = b.op("div", b.reduce([value], over, combine("sum", F32)), count)
+        away = b.op("sub", value, mean)
+        rest = b.op("div", b.reduce([away], over, combine("sum", F32)), count)
+        squares = b.reduce([b.op("mul", away, away)], over, combine("sum", F32))
+        b.store(spread.ref, at[0], squares)
+        b.store(out.ref, element(out, at), b.op("div", b.op("sub", away, rest), b.op("sqrt", squares)))
+        return out, before, spread
+
+    made = cut_program(one_kernel((3, length), (1,), make))
+    assert names(made) == ["k0", "k0_join", "k0_map"]
+    first, second, last = kernels(made)
+    assert [op.attrs.combine.name for op in first.body.ops if isinstance(op.attrs, Reduce)] == ["welford"]
+    assert "buf3" in {ref.storage for ref in writes(second)}
+    is_exact = length == 36  # a part that may be shorter stores no element
+    assert ("buf2" in {ref.storage for ref in writes(first)}) == is_exact
+    assert ("buf2" in {ref.storage for ref in reads(last)}) == is_exact  # loaded, and not computed again
+    assert any(op.name == "exp" for op in last.body.ops) != is_exact
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("wrong", ["count", "distance", "axes"])
+def test_other_sums_of_squares_take_two_passes(wrong: str) -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out = s.input(3, 36), s.buffer([3])
+        value = b.load(x.ref, element(x, at), F32)
+        total = b.reduce([value], over, combine("max" if wrong == "axes" else "sum", F32))
+        mean = b.op("div", total, b.constant(35.0 if wrong == "count" else 36.0, F32))
+        away = b.op("sub", b.op("neg", value) if wrong == "distance" else value, mean)
+        b.store(out.ref, at[0], b.reduce([b.op("mul", away, away)], over, combine("sum", F32)))
+        return (out,)
+
+    assert names(cut_program(one_kernel((3, 36), (1,), make))) == ["k0", "k0_join", "k0_parts2", "k0_join2"]
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("length", [36, 37])
+def test_a_row_that_is_overwritten_is_stored_last(length: int) -> None:
+    """x becomes exp(x), and out is x / sum(exp(x)): the last piece still reads the old x."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out = s.input(2, length), s.buffer([2, length])
+        value = b.load(x.ref, element(x, at), F32)
+        power = b.op("exp", value)
+        b.store(Ref(x.ref.storage, 1), element(x, at), power)
+        b.store(out.ref, element(out, at), b.op("div", value, b.reduce([power], over, combine("sum", F32))))
+        return (out,)
+
+    made = cut_program(one_kernel((2, length), (1,), make))
+    assert [Ref("arg0", 1) in writes(kernel) for kernel in kernels(made)] == [False, False, True]
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_a_kernel_whose_row_is_read_after_its_statistic_is_overwritten_stays() -> None:
+    """The sum of a row goes to an element that the kernel reads when it goes over the row again."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, y, out = s.input(2, 36), s.input(2), s.buffer([2, 36])
+        value, old = b.load(x.ref, element(x, at), F32), b.load(y.ref, at[0], F32)
+        total = b.reduce([value], over, combine("sum", F32))
+        b.store(Ref(y.ref.storage, 1), at[0], total)
+        b.store(out.ref, element(out, at), b.op("add", b.op("mul", value, old), total))
+        return (out,)
+
+    program = one_kernel((2, 36), (1,), make)
+    assert split(program, SMALL) is program
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("length", [36, 37])
+def test_gathers_masks_and_assertions(length: int) -> None:
+    """What a part computes beyond the end of its row raises nothing: indices, loads under a mask, assertions."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, y, out = s.input(2, length), s.input(9), s.buffer([2])
+        value = b.load(x.ref, element(x, at), F32)
+        b.assertion(b.op("le", value, b.constant(100.0, F32)), "small")
+        number = b.op("add", b.op("mod", b.cast(b.op("abs", value), I64), b.constant(4, I64)), b.constant(-1, I64))
+        row = b.check(number, as_expr(9), wrap=True)
+        region = b.region()
+        other = region.load(x.ref, element(x, [at[0], at[1] + 1]), F32)
+        is_inside = b.op("lt", b.index(at[1]), b.constant(length - 1, I64))
+        neighbour = b.masked(is_inside, (), region.build([other]), 0.5, F32)
+        term = b.op("mul", b.load(y.ref, row, F32), neighbour)
+        b.store(out.ref, at[0], b.reduce([term], over, combine("sum", F32)))
+        return (out,)
+
+    made = cut_program(one_kernel((2, length), (1,), make))
+    is_exact = length == 36
+    asserting = [k.name for k in kernels(made) if any(isinstance(op.attrs, Assert) for op in k.body.ops)]
+    assert asserting == (["k0"] if is_exact else ["k0_map"])
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_an_index_that_a_reduction_finds() -> None:
+    """The largest element's place decides which row of a table the second pass reads."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, table, out = s.input(2, 36), s.input(36, 36), s.buffer([2, 36])
+        value = b.load(x.ref, element(x, at), F32)
+        found = b.project(b.reduce([value, b.index(at[1])], over, combine("argmax", F32)), 1)
+        row = b.check(found, as_expr(36), wrap=False)
+        b.store(out.ref, element(out, at), b.op("add", value, b.load(table.ref, element(table, [row, at[1]]), F32)))
+        return (out,)
+
+    assert names(cut_program(one_kernel((2, 36), (1,), make))) == ["k0", "k0_join", "k0_map"]
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_a_rounded_value_that_is_stored_is_loaded_again() -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, low, out = s.input(2, 36), s.buffer([2, 36]), s.buffer([2, 36])
+        s.buffers[1] = replace(s.buffers[1], dtype=BF16)
+        value = b.op("exp", b.load(x.ref, element(x, at), F32))
+        b.store(low.ref, element(low, at), value)
+        rounded = b.round_to(value, BF16)
+        total = b.reduce([rounded], over, combine("sum", F32))
+        b.store(out.ref, element(out, at), b.op("div", rounded, total))
+        return (out,)
+
+    made = cut_program(one_kernel((2, 36), (1,), make))
+    assert {ref.storage for ref in reads(kernels(made)[-1])} == {"buf1", "k0_row0"}
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_an_order_that_the_user_asks_for_is_kept() -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out, apart = s.input(37), s.buffer([1]), s.buffer([37])
+        value = b.load(x.ref, at[0], F32)
+        b.store(out.ref, as_expr(0), b.reduce([value], over, combine("sum", F32)))
+        b.store(apart.ref, at[0], b.op("neg", value))
+        return out, apart
+
+    program = one_kernel((37,), (0,), make)
+    awaited = Ref("buf9", 0)
+    b = Builder(())
+    b.store(awaited, as_expr(0), b.constant(1.0, F32))
+    first = Kernel("k9", (), b.build(), ())
+    buffers = (*program.buffers, Buffer("buf9", F32, (as_expr(1),), (as_expr(1),)))
+    late = replace(kernels(program)[0], after=(awaited,))
+    made = cut_program(replace(program, nodes=(first, late), buffers=buffers))
+    assert {kernel.name: kernel.after for kernel in kernels(made)} == {
+        "k9": (),
+        "k0": (awaited,),
+        "k0_join": (),
+        "k0_map": (awaited,),  # it needs nothing of the pieces before it
+    }
+
+
+def test_a_note_says_why() -> None:
+    s = Sketch()
+    made = split(s.done(s.reduce("sum", s.input(4, 1 << 17), 1)), SM_90)
+    expected = (
+        "4 rows of 131072 elements would be 4 programs for 132 multiprocessors, so each row is reduced in 32 parts"
+    )
+    assert made.notes == (NodeNote("split", "k0", expected),)
+    assert parse_program(print_program(made)).notes == made.notes
+
+
+# --- programs of users ----------------------------------------------------------------------------------------------
+
+
+def staged(program: Program, env: Env) -> tuple[Program, Program]:
+    """The program before and after the stage."""
+    for stage in (inline, fuse, loop_order):
+        program = stage(program, env)
+    made = split(program, env)
+    verify(made, "split")
+    return program, made
+
+
+@pytest.mark.parametrize("few_rows", [8, 0])
+@pytest.mark.parametrize(
+    ("fn", "size"),
+    [
+        (lambda x: (x.sum(), x.amax(), x.argmin(), (x > 4).any(), (x > -9).all()), (70_001,)),
+        (lambda x: (x + 1000).var(), (70_001,)),
+        (lambda x: torch.var_mean(x, 0, keepdim=True), (5003, 14)),
+        (lambda x: torch.softmax(x.flatten(), 0), (5003, 14)),
+        (lambda x: F.layer_norm(x + 1, x.shape[1:]), (2, 70_000)),
+        (lambda x: x / x.sum(), (70_001,)),
+        (lambda x: x.log_softmax(1), (9, 70_001)),
+    ],
+)
+def test_values(
+    fn: Callable[..., object], size: tuple[int, ...], few_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`few_rows` 0: a reduction of few rows and what follows it are fused before they are cut."""
+    monkeypatch.setattr(join_kernels, "FEW_ROWS", few_rows, raising=False)
+    torch.manual_seed(0)
+    x = torch.randn(size)
+    before, made = staged(lowered(fn, x, env=SM_90).program, SM_90)
+    assert len(made.nodes) > len(before.nodes)
+    for now, then in zip(run_program(made, [x.clone()]), run_program(before, [x.clone()]), strict=True):
+        torch.testing.assert_close(now, then, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(301, []), (1_000_003, [244])])
+def test_a_size_that_the_call_knows_is_cut_by_its_hint(length: int, expected: list[int]) -> None:
+    torch.manual_seed(0)
+    seen = compiled(lambda x: (x.sum(), x.amax(), x.argmax()), torch.randn(length), dynamic=True, env=SM_90)
+    _, made = staged(seen.program, SM_90)
+    assert [as_int(kernel.axes[0].extent) for kernel in kernels(made) if len(kernel.axes) == 2] == expected
+    for x in (torch.randn(5), torch.randn(1000)):
+        for ours, theirs in zip(run_program(made, [len(x), x]), (x.sum(), x.amax(), x.argmax()), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs(mutations=3, sizes=(2, 3, 5)))
+@pytest.mark.usefixtures("short_rows")
+def test_random_programs_keep_their_values(program: Program) -> None:
+    for stage in (inline, fuse, loop_order):
+        program = stage(program, SMALL)
+    cut_program(program)
