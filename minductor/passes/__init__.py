@@ -8,6 +8,7 @@ Each stage is a package, and one function in the file of the same name: `stage(p
 - `elide_copies`: `out=` calls write where kernels would copy their results;
 - `fuse`: which kernels become one;
 - `loop_order`: fusion of kernels that match only with split, merged or unrolled loops;
+- `split`: long reductions in parts, which keep all of a GPU busy;
 - `order`: in which order nodes run, for a low peak of memory;
 - `merge_axes`: fewer and longer axes for each kernel;
 - `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library;

@@ -18,6 +18,7 @@ from minductor.passes.fuse.fuse import fuse
 from minductor.passes.loop_order.loop_order import loop_order
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
+from minductor.passes.split.split import split
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 from tests.rows import inline, schedule
@@ -141,7 +142,7 @@ def test_no_pass_breaks_an_order(program: Program, data: st.DataObject) -> None:
     pairs = [(a, b) for a, b in dict.fromkeys(drawn) if a < b]
     names = [node.origins[0].node for node in program.nodes]
     made = waiting = ordered(program, *pairs)
-    for stage in (inline, fuse, loop_order, order, schedule, bundle):
+    for stage in (inline, fuse, loop_order, split, order, schedule, bundle):
         made = stage(made, CPU)
         verify(made, stage.__name__)
     assert_same(waiting, made)

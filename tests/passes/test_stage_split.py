@@ -9,6 +9,7 @@ from math import prod
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from minductor.core.dtypes import BF16, F32, I64
@@ -45,7 +46,7 @@ from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 from tests.frontend.tracing import compiled, lowered
 from tests.passes.graphs import assert_same, programs
-from tests.passes.sketch import CPU, Sketch, element
+from tests.passes.sketch import CPU, Sketch, element, row_major
 from tests.verifying import verify
 
 SM_90 = Env(Options(), by_name("sm_90"))
@@ -466,7 +467,63 @@ def test_a_size_that_the_call_knows_is_cut_by_its_hint(length: int, expected: li
             torch.testing.assert_close(ours, theirs)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@st.composite
+def fused_kernels(draw: st.DrawFn) -> Program:
+    """One kernel with chains of reductions over some of its axes, stores of all kinds, and writes in place."""
+
+    def below(n: int) -> int:
+        return draw(st.integers(0, n - 1))
+
+    size = [2 + below(8) for _ in range(1 + below(3))]
+    reduced = [d for d in range(len(size)) if below(2)] or [len(size) - 1]
+    kept = [d for d in range(len(size)) if d not in reduced]
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, row, column = s.input(*size), s.input(*(size[d] for d in kept), 1), s.input(size[reduced[0]])
+        places = {x: at, row: [*(at[d] for d in kept), as_expr(0)], column: [at[reduced[0]]]}
+        values = [b.load(view.ref, element(view, place), F32) for view, place in places.items()]
+        flat = sum((n * place for n, place in zip(row_major(size), at, strict=True)), start=as_expr(0))
+        for _ in range(1 + below(8)):
+            value, other = values[below(len(values))], values[below(len(values))]
+            match below(6):
+                case 0:
+                    how = combine(("sum", "max", "min")[below(3)], F32)
+                    values.append(b.reduce([b.op("sin", value)], over, how))
+                case 1:
+                    found = b.reduce([b.op("round", value), b.index(flat)], over, combine("argmax", F32))
+                    values.append(b.cast(b.project(found, below(2)), F32))
+                case 2:
+                    terms = [value, b.constant(0.0, F32), b.constant(1.0, F32)]
+                    found = b.reduce(terms, over, combine("welford", F32))
+                    values.append(b.op("sin", b.project(found, below(2))))
+                case 3:
+                    values.append(b.op(("sin", "neg", "abs")[below(3)], value))
+                case _:
+                    values.append(b.op(("add", "mul", "maximum")[below(3)], value, other))
+        outputs = dict.fromkeys((len(values) - 1, *(below(len(values)) for _ in range(2))))
+        stored: list[View] = []
+        for n in outputs:
+            is_row = set(b[values[n]].axes).isdisjoint(over)
+            given = (row if is_row else x) if not below(4) else None
+            if given is not None and all(given.ref.storage != view.ref.storage for view in stored):
+                out = replace(given, ref=Ref(given.ref.storage, 1))
+            else:
+                out = s.buffer([*(size[d] for d in kept), 1] if is_row else size)
+            b.store(out.ref, element(out, places[row] if is_row else at), values[n])
+            stored.append(out)
+        return tuple(stored)
+
+    return one_kernel(size, reduced, make)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=fused_kernels(), multiprocessors=st.integers(2, 60))
+@pytest.mark.usefixtures("short_rows")
+def test_random_kernels_keep_their_values(program: Program, multiprocessors: int) -> None:
+    cut_program(program, Env(Options(), replace(SMALL.target, multiprocessors=multiprocessors)))
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs(mutations=3, sizes=(2, 3, 5)))
 @pytest.mark.usefixtures("short_rows")
 def test_random_programs_keep_their_values(program: Program) -> None:

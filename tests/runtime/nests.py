@@ -19,6 +19,7 @@ from minductor.options import OPTION_RULES, Options
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.loop_order.loop_order import loop_order
+from minductor.passes.split.split import split
 from minductor.runtime.reference.nest_reference import run_nests
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, Target, by_name
@@ -66,7 +67,7 @@ def assert_nests(fn: Callable[..., Any], *given: Any, target: str, **options: An
     """Runs the loop nests of a function of tensors, as compiled for a target with options."""
     env = Env(Options(**options), by_name(target))
     for program in lowered(fn, *given, env=env).programs:
-        for stage in (inline, fuse, loop_order, schedule, bundle):
+        for stage in (inline, fuse, loop_order, split, schedule, bundle):
             program = stage(program, env)
         assert_same(program, given, env.target)
 

@@ -21,6 +21,7 @@ from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.loop_order.loop_order import loop_order
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
+from minductor.passes.split.split import split
 from minductor.target import Env
 from tests.codegen import cases
 from tests.codegen.cases import BUILDERS, SIZES, randn
@@ -94,7 +95,7 @@ def test_each_recipe_of_a_gpu_is_run() -> None:
 
 def fused(program: Program, env: Env) -> Program:
     """The program after the stages before `order`."""
-    for stage in (inline, fuse, loop_order):
+    for stage in (inline, fuse, loop_order, split):
         program = stage(program, env)
     return program
 

@@ -6,6 +6,7 @@
   of what it costs (`minductor/cost`) with what it saves;
 - `stored_values.py`: the value that a load would give after a store, for code that goes on without the load;
 - `kernel_axes.py`: a kernel over fewer, longer axes;
+- `online.py`: the maximum of a row and the sum of a softmax in one pass over it;
 - `prune.py`: dead ops of a body, dead nodes and buffers of a program.
 
 Laws: a rewriting computes the same values and gives back the same object if it changes nothing. Thresholds are named

@@ -14,13 +14,12 @@ kernel. Codegen prints this schedule and decides nothing. The road of one kernel
   sixteen; the recipe is taken whose loss against the best one is least where it is largest.
 
 What the steps use: `ordered_axes.py` (axes of a scatter that must run in order), `side_by_side.py` (short rows as the
-lanes of a vector), `narrow.py` (a reduction over a short contiguous axis in two steps), `online.py` (a softmax in one
-pass), `product_tiles.py` (tiles of matrix products). What follows the placing on a CPU: `short_sums.py` (blocks with
-sums of their own), `group.py` (several rows at a time where columns are summed), `gathers.py` (gathers before the
-vector loop), `unblock.py` (needless block loops go), `fetch.py` (a row that is gathered from is asked into the cache
-before the loop), `stage.py` (transposed loads and stores use a staging buffer),
-`rows_in_results.py` (long rows are kept where a store writes later),
-`unmask.py` (loops without masks), `cut.py` (loops are cut where an index changes its formula). On a GPU:
+lanes of a vector), `narrow.py` (a reduction over a short contiguous axis in two steps), `product_tiles.py` (tiles of
+matrix products). What follows the placing on a CPU: `short_sums.py` (blocks with sums of their own), `group.py`
+(several rows at a time where columns are summed), `gathers.py` (gathers before the vector loop), `unblock.py` (needless
+block loops go), `fetch.py` (a row that is gathered from is asked into the cache before the loop), `stage.py`
+(transposed loads and stores use a staging buffer), `rows_in_results.py` (long rows are kept where a store writes
+later), `unmask.py` (loops without masks), `cut.py` (loops are cut where an index changes its formula). On a GPU:
 `launch_choices.py` (warps, pipeline stages and blocks for autotuning), `by_library.py` (the variant of a matrix product
 that calls the library).
 

@@ -28,9 +28,9 @@ def split(program: Program, env: Env) -> Program:
     buffers: list[Buffer] = []
     notes: list[NodeNote] = []
     for node in program.nodes:
-        merged = merge_axes(node) if isinstance(node, Kernel) and reduced_groups(node.body) else None
-        cut = None if merged is None else wanted_cut(merged, table, env.target, program.hints)
-        pieces = None if merged is None or cut is None else cut_kernel(_in_one_pass(merged), cut, table)
+        kernel = _simplified(node) if isinstance(node, Kernel) else None
+        cut = None if kernel is None else wanted_cut(kernel, table, env.target, program.hints)
+        pieces = None if kernel is None or cut is None else cut_kernel(_in_one_pass(kernel), cut, table)
         if pieces is None or cut is None:
             nodes.append(node)
             continue
@@ -43,7 +43,12 @@ def split(program: Program, env: Env) -> Program:
     return replace(made, notes=(*program.notes, *notes))
 
 
-def _in_one_pass(kernel: Kernel) -> Kernel:
-    """The kernel without dead operations, and with one pass over a row where that computes the results of two."""
+def _simplified(kernel: Kernel) -> Kernel | None:
+    """The kernel without dead operations and with merged axes; None if it reduces nothing."""
     pruned = replace(kernel, body=prune_body(kernel.body))
-    return welford(online(pruned, [axis.name for axis in kernel.axes]))
+    return merge_axes(pruned) if reduced_groups(pruned.body) else None
+
+
+def _in_one_pass(kernel: Kernel) -> Kernel:
+    """The kernel with one pass over a row where that computes the results of two."""
+    return welford(online(kernel, [axis.name for axis in kernel.axes]))
