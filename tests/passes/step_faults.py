@@ -13,7 +13,7 @@ class Fault(NamedTuple):
     """Wrong code of a step, which the rows of the step notice.
 
     `by`: whether a nest is wrong, or a kernel is no longer refused. `old` becomes `new` in the step, or in the function
-    `where` (file:name) that it calls.
+    `where` that it calls (file:name, or package.file:name below minductor.passes).
     """
 
     step: str
@@ -103,7 +103,13 @@ FAULTS = (
     Fault("Walk", "nest", "*(name for name in draft.joined if name != last), ", ""),
     Fault("Walk", "refusal", "if is_one and", "if not is_one and"),
     Fault("Walk", "refusal", "if not draft.joined:", "if draft.staged:"),
-    Fault("one_walk", "nest", "softmax_total(b, place[tops[position]])", "place[tops[position]]", "online:online"),
+    Fault(
+        "one_walk",
+        "nest",
+        "softmax_total(b, place[tops[position]])",
+        "place[tops[position]]",
+        "rewriting.online:online",
+    ),
     Fault("one_walk", "nest", "draft._replace(kernel=kernel)", "draft"),
     Fault("one_walk", "refusal", "None if kernel is draft.kernel", "None if not kernel"),
     Fault("unroll", "nest", "Walk(1)", "Walk(3)"),

@@ -166,7 +166,8 @@ def faulty(fault: Fault) -> Iterator[None]:
     module, name = function.__module__, function.__qualname__
     if fault.where:
         file, name = fault.where.split(":")
-        module = f"{module.rpartition('.')[0]}.{file}"
+        package = module.rpartition(".")[0] if "." not in file else "minductor.passes"
+        module = f"{package}.{file}"
     with mutated(Mutant(fault.step, module, name, fault.old, fault.new)) as was_reached:
         yield
     assert was_reached(), "no kernel of the step reaches the fault"
