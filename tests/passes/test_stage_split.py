@@ -221,7 +221,8 @@ def test_several_reductions_share_their_parts(length: int) -> None:
         x, outs = s.input(3, length), [s.buffer([3]) for _ in range(3)]
         value = b.load(x.ref, element(x, at), F32)
         for out, how in zip(outs, ("sum", "max", "prod"), strict=True):
-            b.store(out.ref, at[0], b.op("neg", b.reduce([value], over, combine(how, F32))))
+            total = b.reduce([value], over, combine(how, F32))
+            b.store(out.ref, at[0], b.op("neg", total) if how == "max" else total)
         return tuple(outs)
 
     made = cut_program(one_kernel((3, length), (1,), make))
@@ -229,6 +230,27 @@ def test_several_reductions_share_their_parts(length: int) -> None:
     first, second = kernels(made)
     assert sum(isinstance(op.attrs, Load) for op in first.body.ops) == (length % 4 == 0)  # else under a mask
     assert [op.attrs.ref.storage for op in second.body.ops if isinstance(op.attrs, Store)] == ["buf1", "buf2", "buf3"]
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_equal_joins_of_different_reductions_are_kernels_that_bundle_can_join_with_others() -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, outs = s.input(3, 36), [s.buffer([3]) for _ in range(3)]
+        value = b.load(x.ref, element(x, at), F32)
+        totals = [b.reduce([v], over, combine("sum", F32)) for v in (value, b.op("exp", value), b.op("abs", value))]
+        for out, total in zip(outs, totals, strict=True):
+            b.store(out.ref, at[0], total)
+        return tuple(outs)
+
+    def one_of_two(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        outputs = make(s, b, at, over)
+        sums = [n for n, op in enumerate(b.build().ops) if isinstance(op.attrs, Reduce)]
+        both = s.buffer([3])
+        b.store(both.ref, at[0], b.op("sub", sums[0], sums[1]))
+        return (*outputs, both)
+
+    assert names(cut_program(one_kernel((3, 36), (1,), make))) == ["k0", "k0_join", "k0_join_1", "k0_join_2"]
+    assert names(cut_program(one_kernel((3, 36), (1,), one_of_two))) == ["k0", "k0_join"]
 
 
 @pytest.mark.usefixtures("short_rows")
@@ -469,7 +491,10 @@ def test_a_size_that_the_call_knows_is_cut_by_its_hint(length: int, expected: li
 
 @st.composite
 def fused_kernels(draw: st.DrawFn) -> Program:
-    """One kernel with chains of reductions over some of its axes, stores of all kinds, and writes in place."""
+    """One kernel with chains of reductions over some of its axes, stores of all kinds, and writes in place.
+
+    What it adds up are small integers, so that no order of additions changes a sum.
+    """
 
     def below(n: int) -> int:
         return draw(st.integers(0, n - 1))
@@ -485,17 +510,17 @@ def fused_kernels(draw: st.DrawFn) -> Program:
         flat = sum((n * place for n, place in zip(row_major(size), at, strict=True)), start=as_expr(0))
         for _ in range(1 + below(8)):
             value, other = values[below(len(values))], values[below(len(values))]
+            whole = b.op("round", b.op("mul", b.op("sin", value), b.constant(4.0, F32)))
             match below(6):
                 case 0:
                     how = combine(("sum", "max", "min")[below(3)], F32)
-                    values.append(b.reduce([b.op("sin", value)], over, how))
+                    values.append(b.reduce([whole], over, how))
                 case 1:
-                    found = b.reduce([b.op("round", value), b.index(flat)], over, combine("argmax", F32))
+                    found = b.reduce([whole, b.index(flat)], over, combine("argmax", F32))
                     values.append(b.cast(b.project(found, below(2)), F32))
                 case 2:
                     terms = [value, b.constant(0.0, F32), b.constant(1.0, F32)]
-                    found = b.reduce(terms, over, combine("welford", F32))
-                    values.append(b.op("sin", b.project(found, below(2))))
+                    values.append(b.project(b.reduce(terms, over, combine("welford", F32)), 2))
                 case 3:
                     values.append(b.op(("sin", "neg", "abs")[below(3)], value))
                 case _:

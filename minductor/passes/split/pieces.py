@@ -163,7 +163,7 @@ class _Cutter:
         if mapped:
             made.append(self.map(mapped))
         for number in range(self.last, -1, -1):
-            made += (self.join(number), self.parts(number))
+            made += (*reversed(self.joins(number)), self.parts(number))
         saved = [*(s for group in self.partials.values() for s in group), *self.statistics.values()]
         own = {each.buffer.name for each in saved}
         kernels = [
@@ -256,24 +256,48 @@ class _Cutter:
             joined = b.reduce(values, piece.names(inner), op.attrs.combine)
             for n, saved in enumerate(self.partials[p]):
                 piece.store(saved, b.project(joined, n))
-        return self.done(piece, "_parts", number)
+        return self.done(piece, f"_parts{number + 1}" if number else "")
 
-    def join(self, number: int) -> Kernel:
-        """The piece that joins the parts of a pass, and does what needs the joined values and not the row."""
-        piece = self.piece((*self.rows, *self.cut.whole, PARTS))
+    def joins(self, number: int) -> list[Kernel]:
+        """The pieces that join the parts of a pass, and do what needs the joined values and not the row.
+
+        That is one piece, or several that do the same for different reductions: `bundle` makes one launch of all pieces
+        of a program that do the same.
+        """
         effects = [p for p in self.effects if not self.varies(p) and self.pass_of_effect(p) == number]
-        saved = [p for p in self.statistics if self.level(p) == number + 1]
-        self.build(piece, {*effects, *saved}, number)
-        for p in saved:
-            piece.store(self.statistic(p), piece.places[p])
-        return self.done(piece, "_join", number)
+        wanted = [*effects, *(p for p in self.statistics if self.level(p) == number + 1)]
+        groups = self.by_reduction(wanted, number)
+        if len(groups) > 1:
+            made = [self.join(group, number, f"_{n}" if n else "") for n, group in enumerate(groups)]
+            if len({tuple((op.name, op.dtype) for op in kernel.body.ops) for kernel in made}) == 1:
+                return made
+        return [self.join(wanted, number, "")]
+
+    def by_reduction(self, wanted: Sequence[int], number: int) -> list[list[int]]:
+        """The ops that are wanted, in groups that need no reduction in common."""
+        groups: list[tuple[set[int], list[int]]] = []
+        for p in wanted:
+            uses = {q for q in needed([p], lambda q: self.ops[q].args) if q in self.reduces}
+            common = [group for group in groups if not group[0].isdisjoint(uses)]
+            merged = uses.union(*(group[0] for group in common)), [*(q for group in common for q in group[1]), p]
+            groups = [*(group for group in groups if group not in common), merged]
+        return [group[1] for group in groups]
+
+    def join(self, wanted: Sequence[int], number: int, suffix: str) -> Kernel:
+        """A piece that joins the parts of a pass for some ops that are wanted: effects, and values to save."""
+        piece = self.piece((*self.rows, *self.cut.whole, PARTS))
+        self.build(piece, wanted, number)
+        for p in wanted:
+            if p in self.statistics:
+                piece.store(self.statistic(p), piece.places[p])
+        return self.done(piece, f"_join{number + 1 if number else ''}{suffix}")
 
     def map(self, effects: Collection[int]) -> Kernel:
         """The piece that goes over the row again, when all its reductions are known."""
         at = {name: axis.symbol for name, axis in self.axes.items()}
         piece = _Piece(self.kernel.axes, at, {})
         self.build(piece, effects, self.last + 1)
-        return self.done(piece, "_map", 0)
+        return self.done(piece, "_map")
 
     def piece(self, names: Sequence[str]) -> _Piece:
         """An empty piece over these axes of the kernel, some of which may be cut."""
@@ -322,10 +346,9 @@ class _Cutter:
         args = (first, *rest)[: len(op.args)]
         return b.moved(op, args, piece.mapping, load, self.kernel.only_node)
 
-    def done(self, piece: _Piece, suffix: str, number: int) -> Kernel:
-        """The finished kernel of a piece; the first piece keeps the name of the kernel."""
+    def done(self, piece: _Piece, suffix: str) -> Kernel:
+        """The finished kernel of a piece, whose name is that of the kernel and a suffix."""
         body = piece.b.build()
         used = {name for op in body.ops for name in op.loop_axes}
         axes = tuple(axis for axis in piece.axes if axis.name in used)
-        name = f"{self.kernel.name}{suffix}{number + 1 if number else ''}"
-        return Kernel(name if suffix != "_parts" or number else self.kernel.name, axes, body, self.kernel.origins)
+        return Kernel(self.kernel.name + suffix, axes, body, self.kernel.origins)
