@@ -120,6 +120,9 @@ def cut_of(sizes: Sequence[int | Expr], reduced: Sequence[int], target: str = "s
         ((4096, 1024), (1,), None),  # rows enough
         ((4, 4096), (1,), None),  # short rows
         ((512, 64), (0,), None),  # short columns
+        ((200, 65536), (1,), None),  # more rows than multiprocessors, and too few for two programs on each
+        ((0, 1 << 20), (1,), None),  # nothing to do
+        ((1_083_456,), (0,), ((), "i0", 297, 3648, True)),  # 264 divides it too, into blocks that are no multiple of 16
     ],
 )
 def test_parts_follow_from_the_shape(size: Sequence[int], reduced: Sequence[int], expected: object) -> None:
@@ -249,7 +252,15 @@ def test_equal_joins_of_different_reductions_are_kernels_that_bundle_can_join_wi
         b.store(both.ref, at[0], b.op("sub", sums[0], sums[1]))
         return (*outputs, both)
 
+    def one_twice(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, outs = s.input(3, 36), [s.buffer([3]) for _ in range(2)]
+        total = b.reduce([b.load(x.ref, element(x, at), F32)], over, combine("sum", F32))
+        for out in outs:
+            b.store(out.ref, at[0], total)
+        return tuple(outs)
+
     assert names(cut_program(one_kernel((3, 36), (1,), make))) == ["k0", "k0_join", "k0_join_1", "k0_join_2"]
+    assert names(cut_program(one_kernel((3, 36), (1,), one_twice))) == ["k0", "k0_join"]
     assert names(cut_program(one_kernel((3, 36), (1,), one_of_two))) == ["k0", "k0_join"]
 
 
@@ -302,15 +313,16 @@ def test_statistics_and_what_follows(length: int) -> None:
 
 
 @pytest.mark.usefixtures("short_rows")
-@pytest.mark.parametrize("wrong", ["count", "distance", "axes"])
+@pytest.mark.parametrize("wrong", ["count", "distance", "total", "product"])
 def test_other_sums_of_squares_take_two_passes(wrong: str) -> None:
     def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
         x, out = s.input(3, 36), s.buffer([3])
         value = b.load(x.ref, element(x, at), F32)
-        total = b.reduce([value], over, combine("max" if wrong == "axes" else "sum", F32))
+        total = b.reduce([value], over, combine("max" if wrong == "total" else "sum", F32))
         mean = b.op("div", total, b.constant(35.0 if wrong == "count" else 36.0, F32))
         away = b.op("sub", b.op("neg", value) if wrong == "distance" else value, mean)
-        b.store(out.ref, at[0], b.reduce([b.op("mul", away, away)], over, combine("sum", F32)))
+        squares = b.op("mul", away, value if wrong == "product" else away)
+        b.store(out.ref, at[0], b.reduce([squares], over, combine("sum", F32)))
         return (out,)
 
     assert names(cut_program(one_kernel((3, 36), (1,), make))) == ["k0", "k0_join", "k0_parts2", "k0_join2"]
@@ -358,11 +370,12 @@ def test_gathers_masks_and_assertions(length: int) -> None:
         x, y, out = s.input(2, length), s.input(9), s.buffer([2])
         value = b.load(x.ref, element(x, at), F32)
         b.assertion(b.op("le", value, b.constant(100.0, F32)), "small")
-        number = b.op("add", b.op("mod", b.cast(b.op("abs", value), I64), b.constant(4, I64)), b.constant(-1, I64))
-        row = b.check(number, as_expr(9), wrap=True)
+        number = b.op("mod", b.cast(b.op("abs", value), I64), b.constant(4, I64))
+        number = b.op("where", b.op("eq", value, b.constant(0.0, F32)), b.constant(100, I64), number)
+        row = b.check(number, as_expr(9), wrap=False)
         region = b.region()
-        other = region.load(x.ref, element(x, [at[0], at[1] + 1]), F32)
-        is_inside = b.op("lt", b.index(at[1]), b.constant(length - 1, I64))
+        other = region.load(x.ref, element(x, [at[0], at[1] - 1]), F32)
+        is_inside = b.op("ge", b.index(at[1]), b.constant(1, I64))
         neighbour = b.masked(is_inside, (), region.build([other]), 0.5, F32)
         term = b.op("mul", b.load(y.ref, row, F32), neighbour)
         b.store(out.ref, at[0], b.reduce([term], over, combine("sum", F32)))

@@ -42,7 +42,7 @@ class Cut:
 
 def wanted_cut(kernel: Kernel, table: dict[str, Buffer], target: Target, hints: Hints) -> Cut | None:
     """How to cut the reductions of a kernel; None if it stays whole."""
-    reduced = _cuttable_axes(kernel) if target.is_gpu else ()
+    reduced = _cuttable_axes(kernel)
     sizes = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
     length = prod(sizes[axis.name] for axis in reduced)
     if not reduced or not all(sizes.values()) or length < LONG_COLUMN:
