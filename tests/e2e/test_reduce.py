@@ -35,6 +35,25 @@ def test_sums_over_rows_stay_as_exact_as_eager(compiled: Compile, device: str, r
     assert run.report.kernels == (2 if "@triton.jit" in run.kernels[0] and rows == 5000 else 1)
 
 
+@pytest.mark.devices("interpret", "compile:sm_90")
+@pytest.mark.parametrize("length", [70_000, 70_001])
+@pytest.mark.counts(externs=0)
+def test_few_long_rows_are_cut_in_parts_for_a_gpu(compiled: Compile, length: int) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.softmax(x + 1, 1),
+            F.layer_norm(x, x.shape[1:]),
+            x.round().argmax(1),
+            x.var(1),
+            x / x.abs().sum(1, True),
+        )
+
+    run = compiled(fn, torch.randn(8, length))
+    cut = {line.split()[2] for line in run.stages["inference.split"].splitlines() if line.startswith("  note split ")}
+    assert cut
+    assert any(f"kernel {name}_join " in run.stages["inference.split"] for name in cut)
+
+
 def test_sums_of_a_length_that_only_the_call_knows_are_as_exact_as_others() -> None:
     def fn(x: Tensor) -> tuple[Tensor, ...]:
         twice = x[:, :, None].expand(3, -1, 2).permute(2, 0, 1).sum((0, 2))  # along rows of rows
