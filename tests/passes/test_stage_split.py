@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from minductor.core.dtypes import BF16, F32, I64
+from minductor.core.dtypes import BF16, BOOL, F32, I64
 from minductor.core.expressions.expr import Expr, as_expr, as_int, symbol
 from minductor.core.expressions.hints import Hints
 from minductor.ir.program.build import Builder, combine
@@ -385,6 +385,42 @@ def test_gathers_masks_and_assertions(length: int) -> None:
     is_exact = length == 36
     asserting = [k.name for k in kernels(made) if any(isinstance(op.attrs, Assert) for op in k.body.ops)]
     assert asserting == (["k0"] if is_exact else ["k0_map"])
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_an_assertion_of_a_whole_tensor() -> None:
+    """The kernel stores nothing."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x = s.input(36)
+        is_small = b.op("lt", b.load(x.ref, at[0], F32), b.constant(100.0, F32))
+        b.assertion(b.reduce([is_small], over, combine("all", BOOL)), "all are small")
+        return (x,)
+
+    made = cut_program(one_kernel((36,), (0,), make))
+    assert names(made) == ["k0", "k0_join"]
+    assert [buffer.dtype for buffer in made.buffers] == [F32, BOOL]
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_a_value_that_is_stored_where_data_say_is_computed_again() -> None:
+    """The store's index comes of another tensor, so that no load names its element."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, place, turned, out = s.input(36), s.input(36), s.buffer([36]), s.buffer([36])
+        value = b.op("exp", b.load(x.ref, at[0], F32))
+        moved = b.op(
+            "sub", b.index(35 - at[0]), b.cast(b.op("mul", b.load(place.ref, at[0], F32), b.constant(0.0, F32)), I64)
+        )
+        row = b.check(moved, as_expr(36), wrap=False)
+        b.store(turned.ref, row, value)
+        b.store(out.ref, at[0], b.op("div", value, b.reduce([value], over, combine("sum", F32))))
+        return turned, out
+
+    assert {ref.storage for ref in reads(kernels(cut_program(one_kernel((36,), (0,), make)))[-1])} == {
+        "arg0",
+        "k0_row0",
+    }
 
 
 @pytest.mark.usefixtures("short_rows")

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from minductor.analysis.domain import extents_of, product
 from minductor.analysis.passes_over import pass_numbers
-from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute
+from minductor.core.dtypes import BOOL, DType
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
 from minductor.ir.program.build import Builder
 from minductor.ir.program.needed import needed
 from minductor.ir.program.nodes import (
@@ -82,6 +82,11 @@ def _is_in_order(kernels: Sequence[Kernel]) -> bool:
     return True
 
 
+def _is_checked(index: Expr) -> bool:
+    """Whether data decide an index."""
+    return any(symbol.kind == "value" for symbol in free_symbols(index))
+
+
 class _Saved(NamedTuple):
     """A new buffer between two pieces. `names`: of the axes along its dimensions."""
 
@@ -134,7 +139,7 @@ class _Piece:
             return None
         region = b.region()
         value = region.load(wanted.ref, wanted.index, dtype)
-        other = 0.0 if dtype.kind == "float" else 1 if dtype.kind == "int" else False
+        other = 0.0 if dtype.kind == "float" else False if dtype == BOOL else 1
         return b.masked(self.exists, (), region.build([value]), other, dtype)
 
 
@@ -151,7 +156,7 @@ class _Cutter:
         self.reduces = [p for p, op in enumerate(self.ops) if isinstance(op.attrs, Reduce)]
         self.effects = [p for p, op in enumerate(self.ops) if op.is_effect]
         self.last = max(self.passes[p] for p in self.reduces)
-        self.device = next(table[op.attrs.ref.storage].device for op in self.ops if isinstance(op.attrs, Store))
+        self.device = next(table[ref.storage].device for ref in (*writes(kernel), *reads(kernel)))
         self.partials = {p: [self.partial(p, n) for n in range(len(self.ops[p].args))] for p in self.reduces}
         self.statistics: dict[int, _Saved] = {}
         self.stored = self.stored_values()
@@ -200,7 +205,7 @@ class _Cutter:
         for effect in self.effects if self.is_early else ():
             store = self.ops[effect].attrs
             value = self.ops[effect].args[0]
-            if not isinstance(store, Store) or not self.varies(value):
+            if not isinstance(store, Store) or not self.varies(value) or _is_checked(store.index):
                 continue
             dtype = self.table[store.ref.storage].dtype
             for p, op in enumerate(self.ops):
@@ -266,14 +271,14 @@ class _Cutter:
         """
         effects = [p for p in self.effects if not self.varies(p) and self.pass_of_effect(p) == number]
         wanted = [*effects, *(p for p in self.statistics if self.level(p) == number + 1)]
-        groups = self.by_reduction(wanted, number)
+        groups = self.by_reduction(wanted)
         if len(groups) > 1:
             made = [self.join(group, number, f"_{n}" if n else "") for n, group in enumerate(groups)]
             if len({tuple((op.name, op.dtype) for op in kernel.body.ops) for kernel in made}) == 1:
                 return made
         return [self.join(wanted, number, "")]
 
-    def by_reduction(self, wanted: Sequence[int], number: int) -> list[list[int]]:
+    def by_reduction(self, wanted: Sequence[int]) -> list[list[int]]:
         """The ops that are wanted, in groups that need no reduction in common."""
         groups: list[tuple[set[int], list[int]]] = []
         for p in wanted:

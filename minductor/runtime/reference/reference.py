@@ -281,7 +281,7 @@ class KernelRun:
             case ir.Round(dtype):
                 return _rounded(args[0], dtype)
             case ir.Assert(message):
-                if not builtins.bool(args[0].all()):
+                if not builtins.bool(_first(args[0]).all()):
                     raise RuntimeError(message)
             case None:
                 args = [_first(a) for a in args]
