@@ -388,6 +388,20 @@ def test_gathers_masks_and_assertions(length: int) -> None:
 
 
 @pytest.mark.usefixtures("short_rows")
+def test_nothing_is_divided_by_0_beyond_the_end() -> None:
+    s = Sketch()
+    x, out = s.input(37, dtype=I64), s.buffer([1])
+    axes, at, b = s.loop((37,))
+    rest = b.op("mod", b.constant(100, I64), b.load(x.ref, at[0], I64))
+    b.store(out.ref, as_expr(0), b.cast(b.reduce([rest], ["i0"], combine("sum", I64)), F32))
+    s.kernel(axes, b)
+    made = split(s.done(out), SMALL)
+    numbers = torch.arange(1, 38)
+    assert "masked" in print_program(made)
+    assert [*run_program(made, [numbers])] == [(100 % numbers).sum()]
+
+
+@pytest.mark.usefixtures("short_rows")
 def test_an_assertion_of_a_whole_tensor() -> None:
     """The kernel stores nothing."""
 
