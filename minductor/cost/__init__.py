@@ -1,12 +1,14 @@
-"""What a kernel costs on a target: in bytes for fusion and inlining, in seconds for the choice of a schedule.
+"""What a kernel costs on a target, in seconds.
 
-- `traffic.py`: the bytes of all loads and stores; accesses that are not contiguous along the best axis count double;
-- `footprint.py`: what comes on top: rows read again because they left the cache, values that exceed the registers of a
-  thread, operations that are repeated; and what the launch of one more kernel costs (`LAUNCH`);
-- `seconds.py`: the time of a kernel that has a schedule for a GPU, from the numbers of `Target.machine`;
-- `cpu_seconds.py`: the same for a CPU, from the numbers of `Target.cpu`, with one thread and with sixteen;
-- `products.py`: whether a fused kernel still is a matrix product, and how often it would compute its operands.
+Before a kernel has a schedule, for `inline`, `fuse` and `loop_order`:
+- `kernel_seconds.py`: which of two ways to compute the same takes less time, and why;
+- `shape.py`: what decides that of a kernel, as plain numbers; also the shape of a kernel with another one inlined;
+- `shape_cpu.py`, `shape_gpu.py`: the seconds of a shape.
 
-All functions take kernels, the table of buffers and the Target, and give a number, or a reason in words. Sizes that are
-not known are estimated (`core/expressions/hints.py`). Nothing is measured: a price is the same on each machine.
+Once it has one, for `schedule`:
+- `seconds.py`: the time of a kernel on a GPU, from the numbers of `Target.machine`;
+- `cpu_seconds.py`: the same on a CPU, from the numbers of `Target.cpu`, with one thread and with sixteen.
+
+All take kernels, the table of buffers and the Target. Sizes that are not known are estimated
+(`core/expressions/hints.py`). Nothing is measured: a price is the same on each machine.
 """

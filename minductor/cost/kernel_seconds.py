@@ -11,6 +11,7 @@ way counts that loses least where it loses most, as for recipes (`passes/schedul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from minductor.core.expressions.hints import Hints
@@ -21,12 +22,9 @@ from minductor.target import Target
 
 TIE = 1.03  # ways whose times differ by less are equally fast; the one with fewer kernels is taken
 # by the names of the times in a Cost: what a way needs more of
-NEEDS = {
-    "memory": "time of main memory",
-    "cache": "time of the caches",
-    "arithmetic": "operations",
-    "waiting": "waiting",
-}
+NEEDS: Mapping[str, str] = MappingProxyType(
+    {"memory": "time of main memory", "cache": "time of the caches", "arithmetic": "operations", "waiting": "waiting"}
+)
 
 
 class Slower(NamedTuple):

@@ -33,6 +33,7 @@ from minductor.ir.program.nodes import (
     Op,
     Project,
     Reduce,
+    Round,
     Scan,
     Store,
     all_ops,
@@ -142,7 +143,7 @@ class _Reader:
 
     def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], hints: Hints) -> None:
         self.kernel, self.table, self.hints, self.ops = kernel, table, hints, kernel.body.ops
-        self.symbols = tuple(axis.symbol for axis in kernel.axes)
+        self.places = tuple(axis.symbol for axis in kernel.axes), hints
         self.extents = [estimate(axis.extent, hints) for axis in kernel.axes]
         bits = {axis.name: 1 << n for n, axis in enumerate(kernel.axes)}
         sets = {axes: sum(bits[name] for name in axes) for axes in {op.axes for op in self.ops}}
@@ -200,7 +201,9 @@ class _Reader:
         if is_gpu and self.joined and self.walked_again:
             alive = max(map(len, alive_across_reductions(self.kernel.body, self.names(self.joined))), default=0)
         scans = sum(isinstance(op.attrs, Scan) for op in self.ops)
-        indices = tuple(dict.fromkeys(self.steps(op.attrs.expr) for op in self.ops if isinstance(op.attrs, Index)))
+        indices = tuple(
+            dict.fromkeys(_steps(op.attrs.expr, *self.places)[0] for op in self.ops if isinstance(op.attrs, Index))
+        )
         facts = (self.joined, self.in_turn, self.walked_again, alive, scans, product, indices)
         return Shape(tuple(self.extents), touches, self.work(), joins, *facts)
 
@@ -209,8 +212,10 @@ class _Reader:
         return [axis.name for n, axis in enumerate(self.kernel.axes) if axes >> n & 1]
 
     def size_of(self, position: int) -> int:
-        """The bytes of an operand of a product: of what is loaded, if it is only loaded."""
+        """The bytes of an operand of a product: of what is loaded or rounded to, if it is one of the two."""
         op = self.ops[position]
+        if isinstance(op.attrs, Round):
+            return op.attrs.dtype.itemsize
         if isinstance(op.attrs, Load):
             return self.table[op.attrs.ref.storage].dtype.itemsize
         return WORD if op.dtype is None else op.dtype.itemsize
@@ -235,13 +240,15 @@ class _Reader:
                         is_store = not isinstance(each.attrs, Load)
                     case _:
                         continue
-                steps = self.steps(index)
-                if any(s.kind == "value" for s in free_symbols(index)):  # data decide where it is along its axes
+                steps, is_drawn = _steps(index, *self.places)
+                if is_drawn:  # data decide where it is along its axes
                     steps = tuple(None if step == 0 and self.axes[p] >> n & 1 else step for n, step in enumerate(steps))
                 key = ref.storage, is_store, steps
                 before = found.get(key)
                 if before is None:
-                    found[key] = self.touch(ref.storage, index, steps, self.axes[p], is_store, self.passes[p])
+                    found[key] = self.touch(ref.storage, index, steps)._replace(
+                        axes=self.axes[p], is_store=is_store, passes=self.passes[p]
+                    )
                 else:
                     times = before.times + ((ref.storage, index, is_store) not in seen)
                     size = min(before.storage_bytes, before.size // before.times * times)
@@ -250,8 +257,8 @@ class _Reader:
                 seen.add((ref.storage, index, is_store))
         return tuple(found.values())
 
-    def touch(self, storage: str, index: Expr, steps: Steps, axes: int, is_store: bool, passes: int) -> Touch:
-        """An access that moves with these steps."""
+    def touch(self, storage: str, index: Expr, steps: Steps) -> Touch:
+        """A load that moves with these steps, wherever it stands."""
         buffer = self.table[storage]
         size, whole = buffer.dtype.itemsize, buffer_bytes(buffer, self.hints)
         drawn = 0
@@ -261,14 +268,7 @@ class _Reader:
         else:
             moved = prod(extent for extent, step in zip(self.extents, steps, strict=True) if step != 0)
             touched = min(whole, moved * size)
-        return Touch(storage, size, steps, axes, touched, whole, drawn, is_store, passes)
-
-    def steps(self, index: Expr) -> Steps:
-        """By axis how far an index moves; sizes that are not known are estimated."""
-        return tuple(
-            None if step is None else known if (known := as_int(step)) is not None else estimate(step, self.hints)
-            for step in _steps(index, self.symbols)
-        )
+        return Touch(storage, size, steps, 0, touched, whole, drawn)
 
     def reach(self, index: Expr, itemsize: int, whole: int) -> int:
         """The bytes of the part of a storage in which data decide on one element."""
@@ -347,7 +347,7 @@ def merged(shape: Shape) -> Shape:
 def _groups(shape: Shape) -> list[list[int]]:
     """The axes that become one, outermost first in each group."""
     steps = [*(touch.steps for touch in shape.touches), *shape.indices]
-    sets = {touch.axes for touch in shape.touches} | {work.axes for work in shape.work}
+    sets = {shape.joined, *(touch.axes for touch in shape.touches), *(work.axes for work in shape.work)}
     sets.update(axes for join in shape.joins for axes in (join.reduced, join.kept))
     groups: list[list[int]] = []
     for axis, extent in enumerate(shape.extents):
@@ -463,9 +463,14 @@ def _inside(op: Op) -> Iterator[Op]:
 
 
 @lru_cache(8192)  # fusion asks for the same few indices again with each kernel that it tries
-def _steps(index: Expr, symbols: tuple[Symbol, ...]) -> tuple[Expr | None, ...]:
-    """How far an index moves along each axis; None for an axis along which this is not constant, or data decide it."""
+def _steps(index: Expr, symbols: tuple[Symbol, ...], hints: Hints) -> tuple[Steps, bool]:
+    """How far an index moves along each axis, sizes that are not known estimated; and whether data decide it."""
     names = free_symbols(index)
     split = linear(index, symbols)
-    steps = (split[0][s] if split else step_along(index, s) if s in names else integer(0) for s in symbols)
-    return tuple(None if any(s.kind != "size" for s in free_symbols(step)) else step for step in steps)
+    steps: list[int | None] = []
+    for symbol in symbols:
+        step = split[0][symbol] if split else step_along(index, symbol) if symbol in names else integer(0)
+        known = as_int(step)
+        is_known = known is not None or all(s.kind == "size" for s in free_symbols(step))
+        steps.append(known if known is not None else estimate(step, hints) if is_known else None)
+    return tuple(steps), any(symbol.kind == "value" for symbol in names)

@@ -8,7 +8,7 @@ along which most bytes are contiguous, in blocks that fit the cache, or short ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log2
+from math import gcd, log2
 from typing import NamedTuple
 
 from minductor.cost.seconds import Cost
@@ -17,9 +17,11 @@ from minductor.target import CpuMachine
 
 THREADS = (1, 16)  # with which a kernel is priced
 LINE = 64  # bytes of a cache line
+WAYS = 8  # lines that a cache holds at addresses that differ by multiples of its size divided by WAYS
 LANES = 256  # bytes of the lanes of a reduction
 BLOCK = 4096  # elements along the vector axis that one thread takes at least, where nothing is reduced
 COLUMNS = 256  # the same where the other axes are reduced
+CROSSED = 16  # elements along the vector axis of a block of a transposed load
 WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
 PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
 PART_ROWS = 8  # rows of a part, where rows and columns are reduced
@@ -69,8 +71,8 @@ def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMach
 
 
 def _vector_axis(shape: Shape) -> int | None:
-    """The axis of the vector loop; None if nothing is contiguous."""
-    return next(iter(shape.contiguous()), None)
+    """The axis of the vector loop: the last one if nothing is contiguous; None if there are no axes."""
+    return next(iter((*shape.contiguous(), *reversed(range(len(shape.extents))))), None)
 
 
 def _used(shape: Shape, vector: int | None, threads: int) -> float:
@@ -103,9 +105,10 @@ def _across(shape: Shape) -> int:
 def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None) -> float:
     """The seconds of all operations on one core, in the best of the usual loops."""
     scalar = _scalar(shape, machine)
-    if vector is None or shape.scans:
+    if vector is None or (shape.scans and not shape.joined >> vector & 1):
         return scalar
-    found = [_vectors(shape, machine, vector)]
+    chained = shape.scans * machine.chain * machine.scalar * shape.points(shape.every)
+    found = [_vectors(shape, machine, vector) + chained]
     if any(_is_gathered(touch, vector) for touch in shape.touches):
         found.append(scalar)
         drawn = max(touch.drawn for touch in shape.touches)
@@ -215,11 +218,19 @@ def _joins(shape: Shape, machine: CpuMachine, vector: int) -> Iterator[float]:
 def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
     """The cache lines that each level takes in: rows that left it come again in each pass."""
     row = _row_bytes(shape, vector)
+    scattered = {touch: reach for touch in shape.touches if (reach := _scattered(shape, touch, vector))}
+    is_far = [
+        sum(reach * _apart(touch, vector, cache) for touch, reach in scattered.items()) > cache for cache in machine[:2]
+    ]
     size = second = third = third_places = memory = memory_places = 0.0
     for touch in shape.touches:
         lines, places, drawn = _touched(shape, touch)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
+        if touch in scattered and touch.is_store:
+            missed = shape.points(touch.axes) * touch.times * (1 + touch.is_store) - moved
+            second += missed * is_far[0]
+            third += missed * is_far[1]
         passes = [touch.passes if row > cache else 1 for cache in machine[:3]]
         again = [drawn * (touch.drawn > cache) for cache in machine[:3]]
         second += moved * passes[0] + again[0]
@@ -228,6 +239,26 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         memory += moved * passes[2] + again[2]
         memory_places += places * passes[2] + again[2]
     return _Lines(size, second, third, third_places, memory, memory_places)
+
+
+def _scattered(shape: Shape, touch: Touch, vector: int | None) -> int:
+    """How many lines a vector loop touches before it comes to one of them again; 0 if it walks along its lines.
+
+    A load may be staged in blocks where nothing is reduced (the recipe `transposed`); then it walks along its lines.
+    """
+    step = None if vector is None else touch.steps[vector]
+    if vector is None or shape.joined or not step or abs(step) * touch.itemsize <= LINE or touch.drawn:
+        return 0  # measured: a reduction that stores its row down a column takes no longer than a kernel for each
+    if all(abs(step or LINE) * touch.itemsize >= LINE for axis, step in enumerate(touch.steps) if axis != vector):
+        return 0  # no line is used twice
+    is_staged = any(not each.is_store and (each.steps[vector] or 0) > 1 for each in shape.touches)
+    return min(CROSSED, shape.extents[vector]) if is_staged else shape.extents[vector]
+
+
+def _apart(touch: Touch, vector: int | None, cache: int) -> int:
+    """The bytes of a cache that each line of a strided access takes up: lines a power of two apart share few sets."""
+    step = 0 if vector is None else touch.steps[vector] or 0
+    return max(LINE, gcd(step * touch.itemsize, cache // WAYS))
 
 
 def _row_bytes(shape: Shape, vector: int | None) -> float:

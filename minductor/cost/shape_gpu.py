@@ -18,6 +18,7 @@ from minductor.target import NOMINAL, Target
 SIDE = 64  # elements along each of two axes, if some accesses are contiguous along one and some along the other
 SQUARE = SIDE * SIDE  # elements of such a tile
 COLUMNS, ROWS = 32, 64  # columns that a program reduces side by side, and elements of each that it takes at once
+CUT = 2  # launches of a reduction in parts: of the parts, and of the kernel that joins them
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
 MOST_HELD = 64  # elements of a row for each thread
 PRODUCT_SIDE = 128  # rows and columns of a tile of a matrix product, at most
@@ -25,11 +26,15 @@ PRODUCT_THREADS = 256
 
 
 class _Tile(NamedTuple):
-    """What one program computes at once. `blocks`: elements by axis. `walks`: blocks of the row that it walks over."""
+    """What one program computes at once. `blocks`: elements by axis. `walks`: blocks of the row that it walks over.
+
+    `parts`: how many programs share a row, as the stage `split` cuts it.
+    """
 
     blocks: tuple[int, ...]
     threads: int
     walks: int = 1
+    parts: int = 1
 
 
 def gpu_cost(shape: Shape, target: Target, around: int) -> Cost:
@@ -37,6 +42,8 @@ def gpu_cost(shape: Shape, target: Target, around: int) -> Cost:
     if not all(shape.extents):
         return Cost(0.0, 0.0, 0.0, 0.0, (target.machine or NOMINAL).launch)
     tiles = _product_tiles(shape, target) if shape.product else _tiles(shape, target)
+    if shape.joins and not (shape.product or shape.scans):
+        tiles += [cut for tile in tiles if (cut := _cut(shape, target, tile)) is not None]
     return min((_Pricer(shape, target, tile, around).cost() for tile in tiles), key=lambda cost: cost.seconds)
 
 
@@ -66,6 +73,19 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
         walks = prod(-(-shape.extents[n] // block) for n, block in held.items())
         found.append(_tile(shape, target, contiguous, held, target.looped_block, 1)._replace(walks=walks))
     return found
+
+
+def _cut(shape: Shape, target: Target, tile: _Tile) -> _Tile | None:
+    """The tile of a row that several programs share; None if the row is short, or if there are enough programs."""
+    programs = _programs(shape, tile)
+    parts = min(-(-2 * target.multiprocessors // programs), tile.walks)
+    return tile._replace(walks=-(-tile.walks // parts), parts=parts) if parts > 1 else None
+
+
+def _programs(shape: Shape, tile: _Tile) -> int:
+    """The number of tiles that do not share a row."""
+    sizes = zip(shape.extents, tile.blocks, strict=True)
+    return prod(-(-extent // block) for n, (extent, block) in enumerate(sizes) if not shape.joined >> n & 1)
 
 
 def _split(shape: Shape, joined: list[int], length: int) -> dict[int, int]:
@@ -121,7 +141,7 @@ class _Pricer:
         self.around = around
         sizes = zip(shape.extents, tile.blocks, strict=True)
         self.counts = [-(-extent // block) for extent, block in sizes]
-        self.programs = prod(count for n, count in enumerate(self.counts) if not shape.joined >> n & 1)
+        self.programs = _programs(shape, tile) * tile.parts
         self.is_walked = tile.walks > 1
 
     def cost(self) -> Cost:
@@ -130,15 +150,23 @@ class _Pricer:
         busy = min(1.0, self.programs / multiprocessors)
         waves = max(1.0, self.programs / (self.resident * multiprocessors))
         cached = sum(map(self.cached, shape.touches)) + self.spilled / machine.cache_bandwidth
-        work = sum(self.runs(w.axes) * w.operations * (w.passes if self.is_walked else 1) for w in shape.work)
+        corner = self.corner
+        rest = (work for work in shape.work if not corner or work.axes & corner != corner)
+        work = sum(self.runs(w.axes) * w.operations * (w.passes if self.is_walked else 1) for w in rest)
         return Cost(
             self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
             cached / busy,
             (work / machine.operations + self.matrix_seconds()) / busy,
             waves * self.program_seconds(),
-            machine.launch,
+            machine.launch * (1 if self.tile.parts == 1 else CUT + bool(shape.walked_again)),
             NORM if self.resident > 1 else LONE_NORM,
         )
+
+    @property
+    def corner(self) -> int:
+        """The axes over which only the factors of products vary together, which the matrix units take; else 0."""
+        product = self.shape.product
+        return 0 if product is None else 1 << product.row | 1 << product.column | 1 << product.inner
 
     def runs(self, axes: int) -> int:
         """How often an op of these axes runs: each program repeats what does not vary over its axes of the grid."""
@@ -218,6 +246,8 @@ class _Pricer:
     def registers(self) -> float:
         """The registers of a thread: values that live across a reduction, or accumulators."""
         values = prod(self.tile.blocks) / self.tile.threads
+        if product := self.shape.product:
+            values /= self.tile.blocks[product.inner]
         if self.is_walked:
             return FIXED_REGISTERS + max((join.values for join in self.shape.joins), default=0) * values
         return FIXED_REGISTERS + self.shape.alive * values

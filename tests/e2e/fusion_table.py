@@ -356,7 +356,14 @@ ROWS = (
         because="the loops are two; their launch is one",
     ),
     Row("copy_of_view", copy_of_view, lambda: (f32(100),), 1, bytes=1200),
-    Row("cast_and_transpose", cast_and_transpose, lambda: (f32(512, 512), f32(1)), 1, bytes=512 * 512 * 8 + 4),
+    Row(
+        "cast_and_transpose",
+        cast_and_transpose,
+        lambda: (f32(512, 512), f32(1)),
+        2,
+        elsewhere=1,
+        because="measured on a CPU: 305 us as two kernels, 592 us as one, whose stores jump a row at each element",
+    ),
     Row(
         "cast_both_ways",
         cast_both_ways,

@@ -103,16 +103,9 @@ def hold(row: Row, made: Facts) -> None:
 COUNTED = (*IDS[::3], *SHORT)
 
 
-def marks(row: Row) -> tuple[pytest.MarkDecorator, ...]:
-    """The marks of a row: whether it is long, and whether it is known to fail."""
-    found = () if row.name in COUNTED else (pytest.mark.long,)
-    if row.name != "var_mean of (259, 311)":
-        return found
-    reason = "fuse leaves two sums of few long rows apart (FEW_ROWS in join_kernels.py), and each is cut by itself"
-    return (*found, pytest.mark.xfail(strict=True, reason=reason))
-
-
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name, marks=marks(row)) for row in ROWS])
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=() if row.name in COUNTED else pytest.mark.long) for row in ROWS]
+)
 def test_counts(row: Row, tmp_path: Path) -> None:
     hold(row, facts(row, tmp_path))
 

@@ -144,18 +144,21 @@ def test_a_column_sum_joins_what_makes_its_data() -> None:
     assert len(list(body_writes(kernel.body))) == 2
 
 
-@pytest.mark.parametrize(("rows", "columns", "count"), [(64, 64, 3), (1024, 4096, 1)])
-def test_columns_that_are_read_twice_join_if_memory_traffic_counts(rows: int, columns: int, count: int) -> None:
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (1024, 4096)])
+def test_columns_that_are_read_twice_join(rows: int, columns: int) -> None:
+    """Small ones save launches, large ones save the bytes of what stands between."""
     s = Sketch()
     program = s.done(softmax(s, s.input(rows, columns), 0))
-    assert len(kernels(fuse(inline(program, CPU), CPU))) == count
+    assert len(kernels(fuse(inline(program, CPU), CPU))) == 1
 
 
 def test_one_long_row_is_left_to_all_cores() -> None:
     s = Sketch()
     made = fuse(inline(s.done(softmax(s, s.input(1, 1 << 16), 1)), CPU), CPU)
     assert len(kernels(made)) > 1
-    assert "only 1 rows could run in parallel" in reasons(made)
+    assert "together they would need more operations" in reasons(made)
+    slower = [note for note in made.notes if isinstance(note, FusionRefusal) and note.reason.startswith("together")]
+    assert all(note.figures.count(" us together") == note.figures.count(" us apart") == 1 for note in slower)
 
 
 def test_a_shifted_read_stays_apart() -> None:
@@ -185,13 +188,15 @@ def test_reading_and_overwriting_the_same_element_joins() -> None:
 def test_reading_and_overwriting_other_elements_does_not() -> None:
     """The kernels' points match by what both read, but one of them would overwrite what the other still needs."""
     s = Sketch()
-    x, w = s.input(96, 96), s.input(96, 96)
+    x, w = s.input(512, 512), s.input(512, 512)
     y = s.op("add", transpose(x, 0, 1), w)
     s.copy(x, w)
     made = fused(s.done(y))
     assert len(kernels(made)) == 2
     (reason,) = reasons(made)
-    assert reason.startswith("arg0@0 is overwritten at another element than the one read; strided accesses")
+    assert reason.startswith(
+        "arg0@0 is overwritten at another element than the one read; together they would need more"
+    )
 
 
 def test_reading_and_overwriting_join_without_other_common_data() -> None:
@@ -231,7 +236,7 @@ def test_a_later_version_counts_as_overwriting_too() -> None:
     assert any("overwritten at another element" in reason for reason in reasons(program))
 
 
-@pytest.mark.parametrize(("size", "terms", "count"), [(512, 1, 1), (512, 2, 2), (48, 2, 1)])
+@pytest.mark.parametrize(("size", "terms", "count"), [(512, 1, 2), (512, 2, 2), (48, 2, 1)])
 def test_strides_that_cost_more_than_is_saved_keep_kernels_apart(size: int, terms: int, count: int) -> None:
     """What shares a read with its transpose walks all its other data in strides; a launch is worth a little of that."""
     s = Sketch()
@@ -242,7 +247,7 @@ def test_strides_that_cost_more_than_is_saved_keep_kernels_apart(size: int, term
         made.append(s.pointwise(lambda b, v, *ws: reduce(lambda a, w: b.op("add", a, w), ws, v), view, *others))
     program = fused(s.done(*made))
     assert len(kernels(program)) == count
-    assert [reason.startswith("strided accesses would cost") for reason in reasons(program)] == [True] * (count - 1)
+    assert reasons(program) == ["together they would need more time of the caches"] * (count - 1)
 
 
 @pytest.mark.parametrize(("rows", "count"), [(512, 1), (4096, 2)])

@@ -158,7 +158,7 @@ def remainders(s: Sketch) -> View:
     "make",
     [
         lambda s: s.pad(s.input(1000, 27), 1),
-        lambda s: s.gather(s.input(500, 29), s.input(1000)),
+        lambda s: s.gather(s.input(500, 32), s.input(1000)),
         remainders,
     ],
 )

@@ -443,10 +443,7 @@ class Extern:
 
 @dataclass(frozen=True, slots=True)
 class SymbolDef:
-    """Defines `symbol` as the value that `body` computes from other symbols, once per call of the graph.
-
-    It is used for numbers that index expressions cannot express, such as floats.
-    """
+    """Defines `symbol`, once a call, as what `body` computes of others: numbers that no index expresses, as floats."""
 
     symbol: Symbol
     body: Body
@@ -491,10 +488,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class FusionRefusal:
-    """The reason why a stage did not make one kernel of two nodes, shown to the user.
-
-    `figures`: the seconds of both ways as text, where they decided; they are no part of equality.
-    """
+    """The reason, shown to the user, why a stage did not make one kernel of two nodes; where time decided, figures."""
 
     stage: str
     first: str

@@ -3,7 +3,7 @@
 Takes an operator's name. Gives its arity, result dtype and cost. Refuses an unknown name with ValueError. Frontend
 rules emit these names, `operator_spelling.py` spells each one in each language, and `reference.py` evaluates each one.
 
-The unit of `cost` is one simple vector operation (an add). `fuse` compares it with the bytes that recomputation saves.
+The unit of `cost` is one simple vector operation (an add). Prices (`minductor/cost`) turn it into seconds.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Takes a program with one kernel for each computed buffer and without dead code; 
 Laws: values do not change. Reductions, scans, scatters, results that the caller or an extern reads, and storages with
 several writers are never recomputed. A load under a mask stays under it. An index check that can fail is never lost.
 
-Thresholds are the constants at the top of `inline.py` (`MAX_OPS`, `MAX_BUFFERS`, `MAX_COPIES`) and `LAUNCH` and `CHEAP`
-of `cost/footprint.py`; `_is_worth_recomputing` compares the costs. `options.fuse` switches the stage off. The user
-sees `MergedKernel("inline", ...)` notes for producers that moved, and `FusionRefusal("inline", ...)` notes for those
-that did not, through `explain` and `MINDUCTOR_TRACE=2`.
+What takes less time, recomputing or storing, `cost/kernel_seconds.py` says; the constants at the top of `inline.py`
+limit the size of a body. `options.fuse` switches the stage off. The user sees `MergedKernel("inline", ...)` notes for
+producers that moved, and `FusionRefusal("inline", ...)` notes for those that did not, with the seconds of both ways,
+through `explain` and `MINDUCTOR_TRACE=2`.
 """

@@ -19,7 +19,7 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify
-from minductor.cost.kernel_seconds import Prices
+from minductor.cost.kernel_seconds import TIE, Prices
 from minductor.cost.shape import Shape, inlined
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
@@ -31,7 +31,7 @@ MAX_OPS, MAX_BUFFERS = (
     56,
 )  # the limits of a consumer; those of `fuse` are larger, so that it can still fuse such a consumer
 MAX_COPIES = 8  # the most elements of one producer that one point of a consumer may use
-CHEAP = 4  # operations of a value that is computed of nothing, which is never worth a buffer
+CHEAP = 5  # operations, loads and stores among them, of a value that is no cheaper to load than to compute
 MAX_DEPTH = 24  # so many nested producers are built as one body, which keeps the recursion shallow
 
 
@@ -265,8 +265,14 @@ class _Inliner:
         """
         consumers = [self._shape(consumer) for consumer in uses.users]
         whole, storage = producer.shape, producer.store.ref.storage
-        is_nothing = len(whole.touches) == 1 and sum(work.operations for work in whole.work) <= CHEAP + 1
-        if is_nothing or (len(consumers) == 1 and _is_used_once(consumers[0], storage)):
+        # as cheap to compute as to load: of nothing, or of no more bytes by an operation or two
+        is_cheap = (
+            _moved([whole]) <= 2 * whole.touches[-1].size and sum(work.operations for work in whole.work) <= CHEAP
+        )
+        is_nothing = len(whole.touches) == 1 and is_cheap
+        if is_nothing or (
+            (is_cheap or len(consumers) == 1) and all(_is_used_once(each, storage) for each in consumers)
+        ):
             return None
         made = [inlined(shape, whole, storage) for shape in consumers]
         kept = [whole, *consumers]
@@ -277,7 +283,8 @@ class _Inliner:
                 *consumers[:first],
                 *consumers[first + 1 :],
             ]
-        slower = self.prices.slower(made, kept)
+        # of ways that take nearly as long, the one that moves fewer bytes
+        slower = self.prices.slower(made, kept, TIE if _moved(made) <= _moved(kept) else 1 / TIE)
         if slower is None:
             return None
         return f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
@@ -405,6 +412,11 @@ class _Inliner:
     def _origins(self, positions: Mapping[int, None]) -> tuple[ir.Origin, ...]:
         """The origins of nodes, in program order, each once."""
         return tuple(dict.fromkeys(o for p in sorted(positions) for o in self.program.nodes[p].origins))
+
+
+def _moved(shapes: Sequence[Shape]) -> int:
+    """The bytes that kernels load and store, each element once in a kernel."""
+    return sum(touch.size for shape in shapes for touch in shape.touches)
 
 
 def _is_used_once(consumer: Shape, storage: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from minductor.analysis.both_ways import reduced_groups
 from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program
-from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.online import online
 from minductor.passes.rewriting.prune import prune_body
 from minductor.passes.split.pieces import cut_kernel
@@ -46,7 +46,7 @@ def split(program: Program, env: Env) -> Program:
 def _simplified(kernel: Kernel) -> Kernel | None:
     """The kernel without dead operations and with merged axes; None if it reduces nothing."""
     pruned = replace(kernel, body=prune_body(kernel.body))
-    return merge_axes(pruned) if reduced_groups(pruned.body) else None
+    return merge_kernel_axes(pruned) if reduced_groups(pruned.body) else None
 
 
 def _in_one_pass(kernel: Kernel) -> Kernel:

@@ -12,9 +12,9 @@ extern "C" int64_t fused_mul_add_mul_copy_0(float* __restrict io0, const float* 
     const float x2 = in1[i1];
     const float x3 = x2 * 0.1f;
     const float x4 = x1 + x3;
+    io0[i1] = x4;
     const float x5 = x4 * 2.0f;
     out2[i1] = x5;
-    io0[i1] = x4;
   }
   return 0;
 }

@@ -1,0 +1,177 @@
+"""Prices of kernels without schedules: they follow those of the schedules, and say which of two ways is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from minductor.cost.kernel_seconds import Prices
+from minductor.cost.shape import Shape, inlined, merged
+from minductor.ir.program.nodes import Kernel, Program
+from minductor.options import Options
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
+from minductor.passes.schedule import schedule as stage
+from minductor.target import Env, by_name
+from tests.passes.sketch import Sketch, transpose
+
+CPU, GPU = (Env(Options(), by_name(name)) for name in ("cpu", "sm_90"))
+
+
+def only(program: Program) -> Kernel:
+    (kernel,) = (node for node in program.nodes if isinstance(node, Kernel))
+    return kernel
+
+
+def prices(program: Program, env: Env) -> Prices:
+    return Prices(program.real_table(), env.target, program.hints)
+
+
+def softmax(s: Sketch, size: tuple[int, ...], dim: int) -> Program:
+    x = s.input(*size)
+    made = s.op("exp", s.op("sub", x, s.reduce("max", x, dim)))
+    return s.done(s.op("div", made, s.reduce("sum", made, dim)))
+
+
+def mean_and_map(s: Sketch) -> Program:
+    x = s.input(4096, 1024)
+    return s.done(s.op("sub", x, s.reduce("sum", x, 1)))
+
+
+MADE: dict[str, Callable[[Sketch], Program]] = {
+    "pointwise": lambda s: s.done(s.op("exp", s.op("add", s.input(64, 96, 128), s.input(64, 96, 128)))),
+    "a row beside all rows": lambda s: s.done(s.op("add", s.input(4096, 1024), s.input(1024))),
+    "rows": lambda s: s.done(s.reduce("sum", s.input(8192, 1024), 1)),
+    "columns": lambda s: s.done(s.reduce("sum", s.input(512, 4096), 0)),
+    "softmax": lambda s: softmax(s, (4096, 1024), 1),
+    "softmax of long rows": lambda s: softmax(s, (256, 32768), 1),
+    "softmax of columns": lambda s: softmax(s, (512, 4096), 0),
+    "a mean and a map": mean_and_map,
+    "a transpose": lambda s: s.done(s.op("add", transpose(s.input(1024, 1024), 0, 1), s.input(1024, 1024))),
+    "a small kernel": lambda s: s.done(s.op("neg", s.input(16, 16))),
+}
+
+
+# Rows a power of two apart share the sets of a cache, which only the loops of a schedule tell well.
+ROUGH = ("softmax of columns", "a transpose")
+
+
+def scheduled(kernel: Kernel, program: Program, env: Env) -> tuple[float, ...]:
+    """The seconds of the schedule that is taken, for each number of threads."""
+    found: list[tuple[float, ...]] = []
+    make, fastest = stage._prices, stage.fastest
+
+    def noted(*args: object) -> dict[str, tuple[float, ...]]:
+        made = make(*args)
+        found.append(made[fastest(made)])
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "_prices", noted)
+        made = stage.schedule_kernel(merge_kernel_axes(kernel), program.real_table(), env, [], program.hints)
+    if found:
+        return tuple(found[0])
+    return tuple(make({"": made}, program.real_table(), env.target, program.hints)[""])
+
+
+@pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "sm_90"])
+@pytest.mark.parametrize("name", MADE)
+def test_prices_are_near_those_of_the_schedule(name: str, env: Env) -> None:
+    program = MADE[name](Sketch())
+    program = fuse(inline(program, env), env)
+    kernel = only(program)
+    known = prices(program, env)
+    around = 1 << 40 if env.target.is_gpu else 0  # bytes; with a schedule a GPU's kernel always comes from main memory
+    got = [cost.seconds for cost in known._cost(known.shape(kernel), around)]
+    wanted = scheduled(kernel, program, env)
+    most = 2.1 if name in ROUGH else 1.3
+    assert all(1 / most < a / b < most for a, b in zip(got, wanted, strict=True)), (got, wanted)
+
+
+def test_axes_that_everything_runs_through_are_one() -> None:
+    s = Sketch()
+    program = s.done(s.op("neg", s.input(8, 16, 32)))
+    assert merged(prices(program, CPU).shape(only(program))).extents == (8 * 16 * 32,)
+    s = Sketch()
+    program = s.done(s.op("add", transpose(s.input(16, 8), 0, 1), s.input(8, 16)))
+    assert merged(prices(program, CPU).shape(only(program))).extents == (8, 16)
+    s = Sketch()
+    program = s.done(s.reduce("sum", s.input(8, 1, 32), 2))
+    assert merged(prices(program, CPU).shape(only(program))).extents == (8, 32)
+
+
+def shapes(program: Program, env: Env) -> list[Shape]:
+    known = prices(program, env)
+    return [known.shape(node) for node in program.nodes if isinstance(node, Kernel)]
+
+
+@pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "sm_90"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_a_shape_with_a_producer_costs_as_the_kernel_that_computes_it(env: Env, is_transposed: bool) -> None:
+    s = Sketch()
+    x = s.input(512, 768)
+    made = s.op("exp", s.op("add", x, s.input(512, 768)))
+    made = transpose(made, 0, 1) if is_transposed else made
+    program = s.done(s.reduce("sum", made, 1))
+    first, second, third = shapes(program, env)
+    together = inlined(third, inlined(second, first, "buf2"), "buf3")
+    kernel = only(inline(program, env))
+    known = prices(program, env)
+    got, wanted = (known._cost(shape, 1 << 40)[0].seconds for shape in (together, known.shape(kernel)))
+    assert abs(got / wanted - 1) < 0.1
+
+
+def test_a_value_that_is_used_twice_is_computed_twice() -> None:
+    s = Sketch()
+    program = softmax(s, (64, 512), 1)
+    (_, sub, exp, *_) = shapes(program, CPU)
+    store = next(touch.storage for touch in sub.touches if touch.is_store)
+    once = inlined(exp, sub, store)
+    loads = {touch.storage for touch in once.touches if not touch.is_store}
+    assert store not in loads
+    assert {"arg0"} < loads
+    kept = inlined(exp, sub, store, is_stored=True)
+    assert sum(touch.size for touch in kept.touches) - sum(touch.size for touch in once.touches) == 4 * 64 * 512
+
+
+def test_what_takes_longer_is_said_with_figures() -> None:
+    s = Sketch()
+    program = s.done(s.op("exp", s.input(2048, 2048)), s.op("neg", s.input(16, 16)))
+    large, small = shapes(program, CPU)
+    known = prices(program, CPU)
+    assert known.slower([small], [large]) is None
+    assert known.slower([large], [large]) is None
+    slower = known.slower([large, small], [small])
+    assert slower is not None
+    assert slower.figures("both", "one").endswith(" us one")
+    assert slower.this > slower.other
+
+
+def test_what_stays_in_the_cache_of_a_gpu_needs_no_main_memory() -> None:
+    s = Sketch()
+    program = s.done(s.op("neg", s.input(1024, 1024)))
+    (shape,) = shapes(program, GPU)
+    known = prices(program, GPU)
+    assert known._cost(shape, 1 << 23)[0].memory == 0
+    assert known._cost(shape, 1 << 30)[0].memory > 0
+
+
+def test_a_gpu_shares_a_long_row_among_programs() -> None:
+    """As `split` cuts it: two launches, and a hundredth of the walks."""
+    s = Sketch()
+    program = s.done(s.reduce("sum", s.input(1, 1 << 24), 1))
+    cost = prices(program, GPU)._cost(shapes(program, GPU)[0], 1 << 40)[0]
+    assert GPU.target.machine is not None
+    assert cost.launch == 2 * GPU.target.machine.launch
+    assert cost.seconds < 60e-6
+
+
+def test_programs_that_do_not_run_at_once_wait_for_each_other() -> None:
+    costs: list[float] = []
+    for rows in (4096, 65536):
+        s = Sketch()
+        program = s.done(s.op("neg", s.input(rows, 1024)))
+        costs.append(prices(program, GPU)._cost(shapes(program, GPU)[0], 1 << 40)[0].waiting)
+    assert costs[1] > 10 * costs[0] > 0
