@@ -266,9 +266,9 @@ class _Inliner:
         consumers = [self._shape(consumer) for consumer in uses.users]
         whole, storage = producer.shape, producer.store.ref.storage
         # as cheap to compute as to load: of nothing, or of no more bytes by an operation or two
-        is_cheap = (
-            _moved([whole]) <= 2 * whole.touches[-1].size and sum(work.operations for work in whole.work) <= CHEAP
-        )
+        stored = sum(touch.size for touch in whole.touches if touch.is_store)
+        operations = sum(work.operations for work in whole.work)
+        is_cheap = _moved([whole]) <= 2 * stored and operations <= CHEAP
         is_nothing = len(whole.touches) == 1 and is_cheap
         if is_nothing or (
             (is_cheap or len(consumers) == 1) and all(_is_used_once(each, storage) for each in consumers)
