@@ -375,10 +375,13 @@ def _follows(shape: Shape, outer: int, inner: int, steps: Sequence[Steps], sets:
     return all(axes >> outer & 1 == axes >> inner & 1 for axes in sets)
 
 
-def inlined(consumer: Shape, producer: Shape, storage: str, *, is_stored: bool = False) -> Shape:
+def inlined(
+    consumer: Shape, producer: Shape, storage: str, *, is_stored: bool = False, is_index: bool = False
+) -> Shape:
     """The shape of a consumer that computes each element of `storage` where it uses it, as `producer` does.
 
-    `is_stored`: it stores them too.
+    `is_stored`: it stores them too. `is_index`: they are integers; an index that is computed where it is used is often
+    proved to be in range, so it needs no check.
     """
     store = next(touch for touch in producer.touches if touch.is_store)
     uses = [touch for touch in consumer.touches if touch.storage == storage and not touch.is_store]
@@ -397,7 +400,7 @@ def inlined(consumer: Shape, producer: Shape, storage: str, *, is_stored: bool =
             around = axes & sum(1 << n for n, at in enumerate(places) if at is None or each.axes >> at[0] & 1)
             key = around, each.size, use.passes
             old = work.get(key, Work(*key))
-            spared = MOVED * use.times if each.axes == store.axes and each.size == WORD else 0
+            spared = use.times * (MOVED + CHECK * is_index) if each.axes == store.axes else 0
             work[key] = old._replace(
                 operations=max(0, old.operations + use.times * each.operations - spared),
                 functions=old.functions + use.times * each.functions,

@@ -274,7 +274,8 @@ class _Inliner:
             (is_cheap or len(consumers) == 1) and all(_is_used_once(each, storage) for each in consumers)
         ):
             return None
-        made = [inlined(shape, whole, storage) for shape in consumers]
+        is_index = self.table[storage].dtype.kind == "int"
+        made = [inlined(shape, whole, storage, is_index=is_index) for shape in consumers]
         kept = [whole, *consumers]
         first = next((n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)), None)
         if first is not None:
