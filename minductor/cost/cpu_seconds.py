@@ -33,6 +33,8 @@ from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, clamped, estimate
 from minductor.cost.seconds import Cost, op_work
+from minductor.cost.shape import CHECK, INTEGER_DIVISIONS, NAN_MAXIMUM, ROUND, SPECIAL, WORD
+from minductor.cost.shape_cpu import LINE, THREADS, WAYS
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import (
     Atomic,
@@ -51,21 +53,12 @@ from minductor.ir.program.nodes import (
 )
 from minductor.target import CpuMachine
 
-THREADS = (1, 16)  # with which a kernel is priced
 MANY, FEW = 1 << 20, 512  # elements: sizes that stand for one that only the call knows
 SMALL_CALL = (
     16 * 1024
 )  # points of a kernel that runs on one thread, if only the call knows their number (`cpp_nest.py`)
-LINE = 64  # bytes of a cache line
-WAYS = 8  # lines that a cache holds at addresses that differ by multiples of its size divided by WAYS
-WORD = 4  # bytes: smaller values are computed as such
-CHECK = 4  # operations of a bounds check
 OVERLAP = 0.5  # of the seconds of a join: what it takes if the next row does not wait for it
-NAN_MAXIMUM = 3  # operations of a maximum that a NaN wins
 ROW_ELEMENT = 3  # operations of writing one element of a row, which a vector loop then reads
-ROUND = 5  # operations of storing a value that is rounded to 16 bits
-SPECIAL = 10  # operations: what takes as many is a function, which is faster in a vector loop
-INTEGER_DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
 
 
 def cpu_seconds(

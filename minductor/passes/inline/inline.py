@@ -229,7 +229,7 @@ class _Inliner:
                     users.add(consumer, (*key, *step))
 
     def _refusal(self, producer: _Producer, uses: _Uses) -> str | None:
-        """The reason why a producer stays, shown to the user; None if it moves."""
+        """The reason why a producer must stay, shown to the user; None if it may move."""
         name = producer.store.ref.storage
         if name in self.known_refusals:
             return self.known_refusals[name]
