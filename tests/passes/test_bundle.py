@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from minductor.codegen.cpp.cpp_kernels import kernel_text
 from minductor.codegen.triton.triton_kernels import kernel_functions
+from minductor.codegen.triton.triton_launch import other_launches
 from minductor.codegen.triton.triton_launch import programs as programs_of
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
@@ -155,3 +156,10 @@ def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
     names = dict.fromkeys(signature(together).storages, F32)
     assert programs_of(together) == (4, 5, "+")
     assert "if (number >= end0) & (number < end1):" in kernel_functions(together, "k", names)["k"]
+
+
+def test_autotuning_of_a_bundle_of_many_axes_tries_other_numbers_of_warps() -> None:
+    """Five parts have more axes than one tile: the launches with other warps ask for no tile of the whole kernel."""
+    made = kernels(bundle(schedule(several(*[(4000 + n,) for n in range(5)]), GPU), GPU))
+    assert [len(bundled_kernels(kernel)) for kernel in made] == [5, 5]
+    assert [label for label, _ in other_launches(made[0], GPU)] == ["warps=2", "warps=8"]

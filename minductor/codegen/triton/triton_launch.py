@@ -140,7 +140,8 @@ def other_launches(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
         changed = {name: option for name, option in config.items() if option != defaults(launch)[name]}
         choices = tuple(replace(choice, default=config.get(choice.id, choice.default)) for choice in kernel.choices)
         assert kernel.schedule is not None
-        blocks = {name: option for name, option in changed.items() if isinstance(option, int)}
+        axes = {axis.name for axis in kernel.axes}
+        blocks = {name: option for name, option in changed.items() if name in axes and isinstance(option, int)}
         schedule = replace(kernel.schedule, steps=_resized(kernel.schedule.steps, blocks))
         names = {dim.axis: dim.parameter for dim in tile_of(kernel)} if blocks else {}
         label = " ".join(f"{names.get(name, name)}={option}" for name, option in changed.items())
