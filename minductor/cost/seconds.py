@@ -64,9 +64,50 @@ class Cost(NamedTuple):
         return max(zip(self._fields[:4], self[:4], strict=True), key=lambda pair: pair[1])[0]
 
 
+class Demand(NamedTuple):
+    """What a launch takes of a GPU, whatever else the launch does.
+
+    `memory`: bytes. `cache`: seconds of all caches together. `working`: seconds of its programs, one after the other;
+    `longest`: of one of them. `resident`: the programs that one multiprocessor runs at once.
+    """
+
+    memory: float
+    cache: float
+    operations: float
+    programs: int
+    working: float
+    longest: float
+    resident: int
+
+    def plus(self, other: Demand) -> Demand:
+        """What one launch takes that does both."""
+        sums = [mine + theirs for mine, theirs in zip(self[:5], other[:5], strict=True)]
+        memory, cache, operations, programs, working = sums
+        longest, resident = max(self.longest, other.longest), min(self.resident, other.resident)
+        return Demand(memory, cache, operations, int(programs), working, longest, resident)
+
+    def cost(self, target: Target) -> Cost:
+        """The cost of the launch. Its programs run in waves, and few programs leave multiprocessors idle."""
+        machine, multiprocessors = target.machine or NOMINAL, max(1, target.multiprocessors)
+        busy = min(1.0, max(1, self.programs) / multiprocessors)  # an axis may be empty
+        return Cost(
+            self.memory / machine.bandwidth / min(1.0, LONE * busy),
+            self.cache / busy,
+            self.operations / machine.operations / busy,
+            max(self.longest, self.working / (self.resident * multiprocessors)),
+            machine.launch,
+            NORM if self.resident > 1 else LONE_NORM,
+        )
+
+
 def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Cost:
     """The cost of a kernel whose schedule is one for a GPU."""
-    return _Pricer(kernel, table, target, hints).cost()
+    return demand(kernel, table, target, hints).cost(target)
+
+
+def demand(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Demand:
+    """What a kernel takes whose schedule is one for a GPU."""
+    return _Pricer(kernel, table, target, hints).demand()
 
 
 class _Walk(NamedTuple):
@@ -138,20 +179,13 @@ class _Pricer:
         """The values of an op that one program computes at once."""
         return prod(self.blocks[axis] for axis in op.loop_axes)
 
-    def cost(self) -> Cost:
-        machine = self.machine
+    def demand(self) -> Demand:
+        """What the kernel takes."""
         cached = sum(walk.times * self.cached(walk) for walk in self.walks) * self.programs
+        cached += self.spilled_bytes() / self.machine.cache_bandwidth + self.exchanged() * self.machine.exchange
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
-        busy = min(1.0, max(1, self.programs) / max(1, self.target.multiprocessors))  # an axis may be empty
-        waves = max(1.0, self.programs / (self.resident * max(1, self.target.multiprocessors)))
-        return Cost(
-            self.memory_bytes() / machine.bandwidth / min(1.0, LONE * busy),
-            (cached + self.spilled_bytes() / machine.cache_bandwidth + self.exchanged() * machine.exchange) / busy,
-            work / machine.operations / busy,
-            waves * self.program_seconds(),
-            machine.launch,
-            NORM if self.resident > 1 else LONE_NORM,
-        )
+        one = self.program_seconds()
+        return Demand(self.memory_bytes(), cached, work, self.programs, self.programs * one, one, self.resident)
 
     # --- bytes
 

@@ -16,7 +16,7 @@ from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import symbol
 from minductor.ir.program.build import combine
 from minductor.ir.program.bundled import bundled_kernels
-from minductor.ir.program.nodes import Kernel, Program, View
+from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.signature import canonical, signature
@@ -95,6 +95,61 @@ def test_large_storages_of_our_own_are_not_kept_alive_together() -> None:
     large = [s.op("exp", s.input(600, 600)) for _ in range(2)]
     made = schedule(s.done(*[s.reduce("sum", x, 0) for x in large]), CPU)
     assert len(kernels(bundle(made, CPU))) == 4
+
+
+def refusals(program: Program) -> list[FusionRefusal]:
+    return [note for note in program.notes if isinstance(note, FusionRefusal)]
+
+
+@pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "sm_90"])
+def test_long_kernels_stay_apart_with_the_seconds_of_both_ways(env: Env) -> None:
+    """What a launch costs is a hundredth of what the memory takes."""
+    s = Sketch()
+    made = bundle(schedule(s.done(*[s.op("neg", s.input(8192, 8192)) for _ in range(3)]), env), env)
+    assert [len(bundled_kernels(kernel)) for kernel in kernels(made)] == [1, 1, 1]
+    assert [(r.first, r.second, r.reason) for r in refusals(made)] == [
+        ("k0", "k1", "one launch saves too little"),
+        ("k1", "k2", "one launch saves too little"),
+    ]
+    assert all(re.fullmatch(r"\d+ us together, \d+ us apart", refusal.figures) for refusal in refusals(made))
+
+
+@pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "sm_90"])
+def test_a_short_kernel_joins_a_long_one(env: Env) -> None:
+    s = Sketch()
+    made = bundle(schedule(s.done(s.op("neg", s.input(8192, 8192)), s.op("neg", s.input(64, 64))), env), env)
+    assert [len(bundled_kernels(kernel)) for kernel in kernels(made)] == [2]
+
+
+def test_kernels_of_sizes_that_only_the_call_knows_are_one_launch() -> None:
+    """Long ones lose nothing by it, and short ones would lose most of their time without."""
+    program = parse_program(
+        """program inference
+  symbol s0 [1, inf]
+  symbol s1 [1, inf]
+  input arg0: f32[16*s0] stride [1] cpu
+  input arg1: f32[16*s1] stride [1] cpu
+  buffer buf0: f32[16*s0] stride [1] cpu
+  buffer buf1: f32[16*s1] stride [1] cpu
+  kernel k0 (i0: 16*s0) from neg = aten.neg.default
+    %0 = load arg0@0[i0] : f32 {i0}
+    %1 = neg %0 : f32 {i0}
+    %2 = store buf0@0[i0] %1 {i0}
+  kernel k1 (i0: 16*s1) from neg_1 = aten.neg.default
+    %0 = load arg1@0[i0] : f32 {i0}
+    %1 = neg %0 : f32 {i0}
+    %2 = store buf1@0[i0] %1 {i0}
+  return (buf0@0 f32[16*s0] stride [1] offset 0, buf1@0 f32[16*s1] stride [1] offset 0)
+"""
+    )
+    assert len(kernels(bundle(schedule(program, CPU), CPU))) == 1
+
+
+def test_a_limit_is_a_reason_without_seconds() -> None:
+    s = Sketch()
+    made = bundle(schedule(s.done(*[s.op("neg", s.input(64)) for _ in range(70)]), CPU), CPU)
+    assert [len(bundled_kernels(kernel)) for kernel in kernels(made)] == [64, 6]
+    assert [(r.reason, r.figures) for r in refusals(made)] == [("one launch has at most 64 such kernels", "")]
 
 
 def test_a_program_without_such_kernels_stays_the_same_object() -> None:

@@ -2,22 +2,26 @@
 
 Takes a Program whose kernels have schedules. Gives one in which kernels with equal operators, none of which depends on
 another one of them, are one kernel: its parts stand one behind the other, each with axes and loops of its own. Refuses
-(leaves as they are) kernels that can raise an error, scatters, scans, matrix products, kernels of more than two axes,
-and bundles beyond the limits below.
+(leaves as they are) kernels that can raise an error, scatters, scans, matrix products and kernels of more than two
+axes; and, with a `FusionRefusal`, kernels beyond the limits below and those for which one launch saves too little.
 
-The step of an optimiser is the case that pays: the same few operators for each parameter. A launch for each parameter
-would cost more than the work.
+The step of an optimiser is the case that pays: the same few operators for each parameter. A launch for each small
+parameter would cost more than the work. Large ones stay apart: their time is that of the memory. `launch_seconds.py`
+says which; the limits below are facts that are no seconds of the call.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes
 from minductor.core.expressions.expr import Expr, Symbol
+from minductor.cost.launch_seconds import Launch, LaunchPrices
 from minductor.ir.program.build import Builder
 from minductor.ir.program.loops import Schedule, loops, moved
 from minductor.ir.program.nodes import (
@@ -25,6 +29,7 @@ from minductor.ir.program.nodes import (
     Atomic,
     Axis,
     Check,
+    FusionRefusal,
     Kernel,
     MergedKernel,
     Node,
@@ -32,18 +37,19 @@ from minductor.ir.program.nodes import (
     Scan,
     all_ops,
     axis_over,
+    defined_symbols,
     reads,
     views_of,
     writes,
 )
 from minductor.ir.program.signature import signature
-from minductor.target import Env
+from minductor.target import Env, Target
 
-MAX_KERNELS = 64  # the most kernels of one bundle
-MAX_GPU_OPS = 1024  # the most ops of a bundle for a GPU: Triton's compile time grows faster than the text
-MAX_PARAMETERS = 256  # the most tensors and numbers that one launch takes
-MAX_OPEN_BUNDLES = 4  # the bundles of equal operators, latest first, that a kernel is tried with
-MAX_LIVE_BYTES = 1 << 20  # the limit on a bundle's intermediate results, which are all live at the same time
+MAX_KERNELS = 64  # of one bundle: a program on a GPU compares its number with those of the parts, one after the other
+MAX_GPU_OPS = 1024  # of a bundle for a GPU: Triton's compile time grows faster than the text
+MAX_PARAMETERS = 256  # tensors and numbers that one launch takes: launchers hold so many (`load.py: MAX_ARGUMENTS`)
+MAX_OPEN_BUNDLES = 4  # bundles of equal operators, latest first, that a kernel is tried with: time of this stage
+MAX_LIVE_BYTES = 1 << 20  # of a bundle's intermediate results, which are all live at the same time: memory, not time
 
 # Kernels with equal keys may be one bundle.
 Key: TypeAlias = tuple[object, ...]
@@ -55,19 +61,24 @@ def bundle(program: Program, env: Env) -> Program:
     if not env.options.fuse or is_split:
         return program
     keys = [_bundle_key(node, is_gpu=env.target.is_gpu) for node in program.nodes]
-    if len(set(keys)) == len(keys) or not any(keys.count(key) > 1 for key in set(keys) if key):
+    counts = Counter(key for key in keys if key)
+    if max(counts.values(), default=1) == 1:
         return program
-    groups, order = _groups(program, keys, is_gpu=env.target.is_gpu)
-    if all(len(members) == 1 for members in groups.values()):
-        return program
-    ranked = sorted(groups, key=lambda first: order.rank[first])
-    nodes = [_bundled([program.nodes[n] for n in groups[first]]) for first in ranked]
+    groups = _Groups(program, [key if key and counts[key] > 1 else None for key in keys], env.target)
+    for number in range(len(keys)):
+        groups.add(number)
+    members, order = groups.members, groups.order
+    notes = (*program.notes, *groups.notes)
+    if all(len(group) == 1 for group in members.values()):
+        return replace(program, notes=notes) if groups.notes else program
+    ranked = sorted(members, key=lambda first: order.rank[first])
+    nodes = [_bundled([program.nodes[n] for n in members[first]]) for first in ranked]
     gone = [
         MergedKernel("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
         for first in ranked
-        for n in groups[first][1:]
+        for n in members[first][1:]
     ]
-    return replace(program, nodes=tuple(nodes), notes=(*program.notes, *gone))
+    return replace(program, nodes=tuple(nodes), notes=(*notes, *gone))
 
 
 def _name(node: Node) -> str:
@@ -75,55 +86,101 @@ def _name(node: Node) -> str:
     return node.name
 
 
-def _groups(program: Program, keys: list[Key | None], *, is_gpu: bool) -> tuple[dict[int, list[int]], AcyclicOrder]:
-    """The nodes of each bundle, by the one that ranks first, and an order of the bundles; each other node is alone."""
-    nodes = program.nodes
-    edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
-    order = AcyclicOrder(len(nodes), edges)
-    kept = {view.ref.storage for view in views_of(program.outputs)}
-    local = {
-        b.name: buffer_bytes(b, program.hints) for b in program.buffers if b.kind == "local" and b.name not in kept
-    }
-    groups: dict[int, list[int]] = {}
-    latest: dict[Key, list[int]] = {}
-    parameters = [_count_parameters(node) if key else 0 for node, key in zip(nodes, keys, strict=True)]
-    local_bytes = [sum(local.get(name, 0) for name in _storages(node)) for node in nodes]
-    for number, key in enumerate(keys):
-        groups[number] = [number]
+class _Bundle(NamedTuple):
+    """What one launch takes: how many kernels it runs, tensors and numbers, bytes of intermediate results, and seconds."""
+
+    kernels: int
+    parameters: int
+    local_bytes: int
+    launch: Launch
+
+
+class _Groups:
+    """Finds bundles. `members`: the nodes of each, by the one that ranks first in `order`; other nodes are alone."""
+
+    def __init__(self, program: Program, keys: Sequence[Key | None], target: Target) -> None:
+        self.nodes, self.keys, self.is_gpu = program.nodes, keys, target.is_gpu
+        self.edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
+        self.order = AcyclicOrder(len(self.nodes), self.edges)
+        self.prices = LaunchPrices(program.real_table(), target, program.hints)
+        kept = {view.ref.storage for view in views_of(program.outputs)}
+        own = (b for b in program.buffers if b.kind == "local" and b.name not in kept)
+        self.local = {b.name: buffer_bytes(b, program.hints) for b in own}
+        self.has_sizes = bool(program.symbols) or any(map(defined_symbols, program.nodes))
+        self.members: dict[int, list[int]] = {}
+        self.bundles: dict[int, _Bundle] = {}
+        self.latest: dict[Key, list[int]] = {}  # by key the bundles, as the node that ranks first
+        self.notes: list[FusionRefusal] = []
+
+    def add(self, number: int) -> None:
+        """Puts a node into the latest bundle that may take it, or begins one."""
+        key = self.keys[number]
+        self.members[number] = [number]
         if key is None:
-            continue
-        for first in reversed(latest.setdefault(key, [])[-MAX_OPEN_BUNDLES:]):
-            members = groups[first]
-            fits = (
-                len(members) < (min(MAX_KERNELS, MAX_GPU_OPS // len(key)) if is_gpu else MAX_KERNELS)
-                and sum(parameters[m] for m in (*members, number)) <= MAX_PARAMETERS
-            )
-            fits = fits and sum(local_bytes[m] for m in (*members, number)) <= MAX_LIVE_BYTES
-            if not fits or any((member, number) in edges for member in members):
+            return
+        mine, opened = self.bundle_of(number), self.latest.setdefault(key, [])
+        refusal: FusionRefusal | None = None
+        for first in reversed(opened[-MAX_OPEN_BUNDLES:]):
+            if self.must_wait(first, number):
                 continue
-            low, high = sorted((first, number), key=lambda n: order.rank[n])
-            if order.node_between(low, high) is not None:
-                continue
-            order.merge(low, high)
-            groups[low] = [*members, number]
-            del groups[high]
-            latest[key][latest[key].index(first)] = low
-            break
-        else:
-            latest[key].append(number)
-    return groups, order
+            whole = self.together(self.bundles[first], mine)
+            reason, figures = self.refusal(key, self.bundles[first], mine, whole)
+            if not reason:
+                opened[opened.index(first)] = self.merge(first, number, whole)
+                return
+            if refusal is None:
+                one, other = _name(self.nodes[first]), _name(self.nodes[number])
+                refusal = FusionRefusal("bundle", one, other, reason, figures)
+        opened.append(number)
+        self.bundles[number] = mine
+        if refusal is not None:
+            self.notes.append(refusal)
 
+    def must_wait(self, first: int, number: int) -> bool:
+        """Whether a node depends on one of a bundle, or one of the bundle on the node."""
+        if any((member, number) in self.edges for member in self.members[first]):
+            return True
+        low, high = sorted((first, number), key=lambda n: self.order.rank[n])
+        return self.order.node_between(low, high) is not None
 
-def _count_parameters(node: Node) -> int:
-    """How many tensors and numbers a launch of a node takes, the number of threads not counted."""
-    if not isinstance(node, Kernel):
-        return 0
-    found = signature(node)
-    return len(found.storages) + len(found.sizes)
+    def refusal(self, key: Key, one: _Bundle, other: _Bundle, whole: _Bundle) -> tuple[str, str]:
+        """Why two bundles are not one, `whole`, and the seconds where they decide; two empty texts if they are."""
+        most = min(MAX_KERNELS, MAX_GPU_OPS // len(key)) if self.is_gpu else MAX_KERNELS
+        if whole.kernels > most:
+            return f"one launch has at most {most} such kernels", ""
+        if whole.parameters > MAX_PARAMETERS:
+            return f"one launch takes at most {MAX_PARAMETERS} tensors and numbers", ""
+        if whole.local_bytes > MAX_LIVE_BYTES:
+            return f"one launch keeps at most {MAX_LIVE_BYTES} bytes of intermediate results alive", ""
+        slower = self.prices.too_little(one.launch, other.launch, whole.launch)
+        return ("", "") if slower is None else ("one launch saves too little", slower.figures("together", "apart"))
 
+    def merge(self, first: int, number: int, whole: _Bundle) -> int:
+        """Puts a node into a bundle, which becomes `whole`; gives the node of it that ranks first now."""
+        low, high = sorted((first, number), key=lambda n: self.order.rank[n])
+        self.order.merge(low, high)
+        members = [*self.members[first], number]
+        del self.members[high], self.bundles[first]
+        self.members[low], self.bundles[low] = members, whole
+        return low
 
-def _storages(node: Node) -> set[str]:
-    return {ref.storage for ref in (*reads(node), *writes(node))}
+    def together(self, one: _Bundle, other: _Bundle) -> _Bundle:
+        """The bundle of the kernels of both."""
+        return _Bundle(
+            one.kernels + other.kernels,
+            one.parameters + other.parameters,
+            one.local_bytes + other.local_bytes,
+            self.prices.together(one.launch, other.launch),
+        )
+
+    def bundle_of(self, number: int) -> _Bundle:
+        """A bundle of one kernel."""
+        kernel = self.nodes[number]
+        assert isinstance(kernel, Kernel)
+        storages = {ref.storage for ref in (*reads(kernel), *writes(kernel))}
+        sizes = signature(kernel).sizes if self.has_sizes else ()
+        local_bytes = sum(self.local.get(name, 0) for name in storages)
+        return _Bundle(1, len(storages) + len(sizes), local_bytes, self.prices.launch(kernel))
 
 
 def _bundle_key(node: Node, *, is_gpu: bool) -> Key | None:

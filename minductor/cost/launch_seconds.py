@@ -1,0 +1,95 @@
+"""What kernels that have schedules take in one launch, and what they take apart, in seconds.
+
+Takes a program's buffers, a target, hints, and kernels. Gives for each launch the seconds that it takes, and for two
+launches the reason, with figures, why one launch for both is not worth it. Refuses nothing.
+
+One launch saves the seconds of a launch. On a GPU its kernels also share waves of programs, so that a kernel of few
+programs does not leave multiprocessors idle. On a CPU its kernels run one after the other, each with its own threads.
+Kernels with equal ops, extents and schedules on other tensors have the same price, which is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from minductor.core.expressions.hints import Hints
+from minductor.cost.kernel_seconds import TIE, Slower
+from minductor.cost.seconds import Demand, demand
+from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Store
+from minductor.target import Target
+
+
+class Launch(NamedTuple):
+    """What one launch takes.
+
+    `seconds`: on a CPU with one thread and with sixteen, where the sizes that only the call knows are large, and again
+    where one of them is small; on a GPU one number, which follows from `demand`.
+    """
+
+    seconds: tuple[float, ...]
+    demand: Demand | None = None
+
+
+class LaunchPrices:
+    """The prices of one program's launches; the table of buffers must not change meanwhile."""
+
+    def __init__(self, table: Mapping[str, Buffer], target: Target, hints: Hints) -> None:
+        self.table, self.target, self.hints = table, target, hints
+        self._known: dict[Hashable, Launch] = {}
+
+    def launch(self, kernel: Kernel) -> Launch:
+        """The launch of one kernel."""
+        key = self._key(kernel)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._priced(kernel)
+        return found
+
+    def together(self, one: Launch, other: Launch) -> Launch:
+        """One launch that does the same as two."""
+        if one.demand is None or other.demand is None:
+            saved = self.target.cpu.launch
+            return Launch(tuple(a + b - saved for a, b in zip(one.seconds, other.seconds, strict=True)))
+        both = one.demand.plus(other.demand)
+        return Launch((both.cost(self.target).seconds,), both)
+
+    @staticmethod
+    def too_little(one: Launch, other: Launch, whole: Launch) -> Slower | None:
+        """Why the launch `whole` instead of the two saves hardly anything; None if it saves enough.
+
+        What it saves is compared with the shorter of the two launches: a short kernel gains by joining a long one.
+        """
+        found = list(zip(whole.seconds, one.seconds, other.seconds, strict=True))
+        shares = [(a + b - both) / min(a, b) for both, a, b in found]
+        if max(shares) > TIE - 1 + max(0.0, -min(shares)):
+            return None
+        both, a, b = found[max(range(len(found)), key=shares.__getitem__)]
+        return Slower("launches", both, a + b)
+
+    def _priced(self, kernel: Kernel) -> Launch:
+        if self.target.is_gpu:
+            found = demand(kernel, self.table, self.target, self.hints)
+            return Launch((found.cost(self.target).seconds,), found)
+        from minductor.cost.cpu_seconds import cpu_seconds  # a program without equal kernels does not wait for it
+        from minductor.cost.shape_cpu import THREADS
+
+        costs = [cost.seconds for cost in cpu_seconds({"": kernel}, self.table, self.target.cpu)[""]]
+        count = len(THREADS)
+        small = (min(costs[n + count :: count], default=costs[n]) for n in range(count))
+        return Launch((*costs[:count], *small))
+
+    def _key(self, kernel: Kernel) -> Hashable:
+        """What decides the price of a kernel."""
+        numbers: dict[str, int] = {}
+        ops = tuple(self._op_key(op, numbers) for op in kernel.body.ops)
+        buffers = tuple((self.table[name].size, self.table[name].dtype) for name in numbers)
+        return ops, buffers, tuple(axis.extent for axis in kernel.axes), kernel.schedule, kernel.choices
+
+    def _op_key(self, op: Op, numbers: dict[str, int]) -> Hashable:
+        """What decides the price of an op; `numbers`: of the storages, as the body first mentions them."""
+        attrs = op.attrs
+        if isinstance(attrs, Load | Store):
+            number = numbers.setdefault(attrs.ref.storage, len(numbers))
+            return op.name, op.args, op.axes, number, attrs.index
+        return op
