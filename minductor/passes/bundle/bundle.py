@@ -87,7 +87,7 @@ def _name(node: Node) -> str:
 
 
 class _Bundle(NamedTuple):
-    """What one launch takes: how many kernels it runs, tensors and numbers, bytes of intermediate results, and seconds."""
+    """What one launch takes: kernels, tensors and numbers, bytes of intermediate results, and seconds."""
 
     kernels: int
     parameters: int
