@@ -27,11 +27,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import minductor
+from minductor.cost.kernel_seconds import fastest
 from minductor.cost.seconds import seconds
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import gpu_place, gpu_recipes
-from minductor.passes.schedule.schedule import fastest
 from minductor.target import NOMINAL, Env, Machine
 
 ELEMENTS = 2**27

@@ -25,10 +25,10 @@ from torch import Tensor
 
 import minductor
 from minductor.cost.cpu_seconds import cpu_seconds
+from minductor.cost.kernel_seconds import fastest
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
-from minductor.passes.schedule.schedule import fastest
 from minductor.target import NOMINAL_CPU, CpuMachine, by_name
 
 ROUNDS, SAMPLE = 61, 0.001  # rounds, and the seconds of one sample

@@ -1,7 +1,7 @@
 """What a kernel costs on a target, in seconds.
 
-Before a kernel has a schedule, for `inline`, `fuse` and `loop_order`:
-- `kernel_seconds.py`: which of two ways to compute the same takes less time, and why;
+Before a kernel has a schedule, for `inline`, `fuse`, `loop_order` and `split`:
+- `kernel_seconds.py`: which of several ways to compute the same takes less time, and why;
 - `shape.py`: what decides that of a kernel, as plain numbers; also the shape of a kernel with another one inlined;
 - `shape_cpu.py`, `shape_gpu.py`: the seconds of a shape.
 

@@ -3,9 +3,9 @@
 Takes kernels, as they are and as a stage would make them. Gives the seconds of each way, and the reason, with figures,
 why one of them is slower (`Slower`). Refuses nothing.
 
-`inline`, `fuse` and `loop_order` ask nothing else. A price is memoised by what decides it (`shape.py`), so a model of
-many equal layers prices each kind of kernel once. A CPU's kernels are priced with one thread and with sixteen, and the
-way counts that loses least where it loses most, as for recipes (`passes/schedule`).
+`inline`, `fuse`, `loop_order` and `split` ask nothing else. A price is memoised by what decides it (`shape.py`), so a
+model of many equal layers prices each kind of kernel once. A CPU's kernels are priced with one thread and with sixteen,
+and the way counts that loses least where it loses most, as for recipes (`fastest`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from minductor.core.expressions.hints import Hints
 from minductor.cost.seconds import Cost
 from minductor.cost.shape import Shape, merged, shape_of
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel
-from minductor.target import Target
+from minductor.target import NOMINAL, Target
 
-TIE = 1.03  # ways whose times differ by less are equally fast; the one with fewer kernels is taken
+TIE = (
+    1.03  # ways whose times differ by less are equally fast; the one with fewer kernels, or that stands first, is taken
+)
 # by the names of the times in a Cost: what a way needs more of
 NEEDS: Mapping[str, str] = MappingProxyType(
     {"memory": "time of main memory", "cache": "time of the caches", "arithmetic": "operations", "waiting": "waiting"}
@@ -40,17 +42,32 @@ class Slower(NamedTuple):
         >>> Slower("operations", 4.1e-05, 3.3e-05).figures("together", "apart")
         '41 us together, 33 us apart'
         """
-        return f"{_microseconds(self.this)} us {this}, {_microseconds(self.other)} us {other}"
+        return f"{microseconds(self.this)} us {this}, {microseconds(self.other)} us {other}"
 
 
-def _microseconds(seconds: float) -> str:
-    """Three digits at most.
+def microseconds(seconds: float) -> str:
+    """Seconds as a number of microseconds, with three digits unless there are more before the point.
 
-    >>> _microseconds(1.23456e-3), _microseconds(3.3e-05), _microseconds(2.04e-07)
+    >>> microseconds(1.23456e-3), microseconds(3.3e-05), microseconds(2.04e-07)
     ('1235', '33', '0.204')
     """
     value = seconds * 1e6
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def fastest(prices: Mapping[str, Sequence[float]]) -> str:
+    """The way that loses least where it loses most: each of its prices is compared with the lowest of all ways.
+
+    Among ways that lose nearly the same, the one that stands first.
+
+    >>> fastest({"looped": (1.02,), "online": (1.0,)}), fastest({"looped": (1.1,), "held8": (1.01,), "held16": (1.0,)})
+    ('looped', 'held8')
+    >>> fastest({"rows": (1.0, 0.9), "rows_in_parts": (1.1, 0.1)})
+    'rows_in_parts'
+    """
+    least = [min(each) for each in zip(*prices.values(), strict=True)]
+    losses = {name: max(p / q for p, q in zip(each, least, strict=True)) for name, each in prices.items()}
+    return next(name for name, loss in losses.items() if loss <= TIE * min(losses.values()))
 
 
 class _Known(NamedTuple):
@@ -62,10 +79,13 @@ class _Known(NamedTuple):
 
 
 class Prices:
-    """The prices of one program's kernels on one target; the table of buffers must not change meanwhile."""
+    """The prices of one program's kernels on one target; the buffers in the table must not change meanwhile.
 
-    def __init__(self, table: Mapping[str, Buffer], target: Target, hints: Hints) -> None:
-        self.table, self.target, self.hints = table, target, hints
+    `may_cut`: reductions are priced as `split` would cut them, if that is faster.
+    """
+
+    def __init__(self, table: Mapping[str, Buffer], target: Target, hints: Hints, *, may_cut: bool = True) -> None:
+        self.table, self.target, self.hints, self.may_cut = table, target, hints, may_cut
         self._known: dict[int, _Known] = {}
         self._costs: dict[tuple[Shape, int], tuple[Cost, ...]] = {}
 
@@ -85,14 +105,38 @@ class Prices:
             other: the shapes of kernels that compute the same.
             tie: how many times as long the first way may take.
         """
-        around = max(_bytes(one), _bytes(other))
-        mine, others = ([self._cost(shape, around) for shape in shapes] for shapes in (one, other))
+        mine, others = self._costs_of((one, other))
         pairs = list(zip(_sums(mine), _sums(others), strict=True))
         worst = max(range(len(pairs)), key=lambda n: pairs[n][0] / pairs[n][1])
         if pairs[worst][0] / pairs[worst][1] <= tie * max(b / a for a, b in pairs):
             return None
         more = {name: _sum(mine, name, worst) - _sum(others, name, worst) for name in NEEDS}
         return Slower(NEEDS[max(more, key=more.__getitem__)], *pairs[worst])
+
+    def seconds(self, ways: Sequence[Sequence[Shape]]) -> list[list[float]]:
+        """The seconds of each of several ways to compute the same, on a CPU for each number of threads."""
+        return [_sums(costs) for costs in self._costs_of(ways)]
+
+    @property
+    def launch(self) -> float:
+        """The seconds of a launch."""
+        return (self.target.machine or NOMINAL).launch if self.target.is_gpu else self.target.cpu.launch
+
+    def sharers(self, shape: Shape) -> float:
+        """How many programs of a GPU, or threads of a CPU, there is room for, for each that has work in a kernel."""
+        if self.target.is_gpu:
+            from minductor.cost.shape_gpu import sharers
+
+            return sharers(shape, self.target)
+        from minductor.cost.cpu_seconds import SMALL_CALL
+        from minductor.cost.shape_cpu import THREADS
+
+        is_serial = shape.points(shape.every) <= SMALL_CALL
+        return 0.0 if is_serial else THREADS[-1] / shape.points(shape.every & ~shape.joined)
+
+    def _costs_of(self, ways: Sequence[Sequence[Shape]]) -> list[list[tuple[Cost, ...]]]:
+        around = max(map(_bytes, ways))
+        return [[self._cost(shape, around) for shape in way] for way in ways]
 
     def _cost(self, shape: Shape, around: int) -> tuple[Cost, ...]:
         """The costs of a shape, on a CPU for each number of threads. `around` counts as a power of two."""
@@ -110,7 +154,7 @@ class Prices:
         if self.target.is_gpu:
             from minductor.cost.shape_gpu import gpu_cost  # a first call for a CPU does not wait for it
 
-            return (gpu_cost(shape, self.target, around),)
+            return (gpu_cost(shape, self.target, around, may_cut=self.may_cut),)
         from minductor.cost.shape_cpu import cpu_costs
 
         return cpu_costs(shape, self.target.cpu, around)

@@ -85,7 +85,7 @@ def _used(shape: Shape, vector: int | None, threads: int) -> float:
     if vector is not None and kept >> vector & 1:
         length = shape.extents[vector]
         count = count / length * -(-length // (COLUMNS if shape.joined else BLOCK))
-    if shape.joins and not shape.walked_again:
+    if shape.joins and not (shape.walked_again or shape.scans):
         wide = 1 if vector is None or shape.joined >> vector & 1 else min(shape.extents[vector], WIDE_COLUMNS)
         count = max(count, min(PARTS, shape.points(shape.joined) * wide // PART))
     return max(1.0, count / -(-count // threads))

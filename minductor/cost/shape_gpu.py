@@ -37,14 +37,22 @@ class _Tile(NamedTuple):
     parts: int = 1
 
 
-def gpu_cost(shape: Shape, target: Target, around: int) -> Cost:
-    """The cost of the cheapest tile; `around`: the bytes that the kernels before and after it touch as well."""
+def gpu_cost(shape: Shape, target: Target, around: int, *, may_cut: bool = True) -> Cost:
+    """The cost of the cheapest tile; `around`: the bytes that the kernels before and after it touch as well.
+
+    `may_cut`: several programs may share a row.
+    """
     if not all(shape.extents):
         return Cost(0.0, 0.0, 0.0, 0.0, (target.machine or NOMINAL).launch)
     tiles = _product_tiles(shape, target) if shape.product else _tiles(shape, target)
-    if shape.joins and not (shape.product or shape.scans):
+    if may_cut and shape.joins and not (shape.product or shape.scans):
         tiles += [cut for tile in tiles if (cut := _cut(shape, target, tile)) is not None]
     return min((_Pricer(shape, target, tile, around).cost() for tile in tiles), key=lambda cost: cost.seconds)
+
+
+def sharers(shape: Shape, target: Target) -> float:
+    """The multiprocessors for each program of the usual recipe that has most of them."""
+    return target.multiprocessors / max(_programs(shape, tile) for tile in _tiles(shape, target))
 
 
 def _tiles(shape: Shape, target: Target) -> list[_Tile]:

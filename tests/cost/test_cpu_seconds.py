@@ -11,13 +11,13 @@ import pytest
 from minductor.core.dtypes import BF16, F32, I64, DType
 from minductor.core.expressions.expr import integer, symbol
 from minductor.cost.cpu_seconds import cpu_seconds
+from minductor.cost.kernel_seconds import fastest
 from minductor.cost.seconds import Cost
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Axis, Kernel, Program
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
-from minductor.passes.schedule.schedule import fastest
 from minductor.target import NOMINAL_CPU, CpuMachine, by_name
 from tests.passes.sketch import Sketch, element, transpose
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -12,13 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from minductor.core.dtypes import BF16, BOOL, F32, I64
-from minductor.core.expressions.expr import Expr, as_expr, as_int, symbol
-from minductor.core.expressions.hints import Hints
+from minductor.core.dtypes import BF16, BOOL, F32, I64, DType
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, symbol
+from minductor.core.expressions.hints import Hints, estimate
+from minductor.cost import cpu_seconds
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import (
     Assert,
     Buffer,
+    Input,
     Kernel,
     Load,
     NodeNote,
@@ -26,6 +29,7 @@ from minductor.ir.program.nodes import (
     Program,
     Reduce,
     Ref,
+    Scan,
     Store,
     View,
     axis_over,
@@ -39,27 +43,31 @@ from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.loop_order.loop_order import loop_order
 from minductor.passes.rewriting import join_kernels
+from minductor.passes.split import split as stage
 from minductor.passes.split import wanted_cut as decision
 from minductor.passes.split.split import split
-from minductor.passes.split.wanted_cut import Cut, wanted_cut
+from minductor.passes.split.wanted_cut import Cut, possible_cuts
 from minductor.runtime.reference.reference import run_program
-from minductor.target import Env, by_name
+from minductor.target import HOPPER, NOMINAL_CPU, Env, by_name
 from tests.frontend.tracing import compiled, lowered
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element, row_major
 from tests.verifying import verify
 
 SM_90 = Env(Options(), by_name("sm_90"))
-SMALL = Env(Options(), replace(by_name("sm_90"), multiprocessors=6))
+# Its launches cost nothing, so that a kernel is cut whose pieces take no longer.
+SMALL = Env(Options(), replace(by_name("sm_90"), multiprocessors=6, machine=replace(HOPPER, launch=0.0)))
+SMALL_CPU = Env(Options(), replace(CPU.target, cpu=NOMINAL_CPU._replace(launch=0.0)))
 
 Make = Callable[[Builder, Sequence[Expr], Sequence[str]], None]
 
 
 @pytest.fixture
 def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a few elements count as long, so that programs are small."""
-    for name in ("LONG_ROW", "LONG_COLUMN", "LEAST_ROW", "LEAST_COLUMN", "ALIGNED"):
-        monkeypatch.setattr(decision, name, 1)
+    """Whatever can be cut is cut, in the first way that is weighed, so that programs are small."""
+    monkeypatch.setattr(decision, "ALIGNED", 1)
+    monkeypatch.setattr(cpu_seconds, "SMALL_CALL", 1)
+    monkeypatch.setattr(stage, "fastest", lambda prices: [*prices][:2][-1])
 
 
 def kernels(program: Program) -> list[Kernel]:
@@ -94,57 +102,91 @@ def one_kernel(
 # --- which kernels are cut ------------------------------------------------------------------------------------------
 
 
-def cut_of(sizes: Sequence[int | Expr], reduced: Sequence[int], target: str = "sm_90", hints: Hints = ()) -> Cut | None:
-    """The cut of a sum over dimensions of a row-major tensor."""
+def sum_of(sizes: Sequence[int | Expr], reduced: Sequence[int], hints: Hints = ()) -> Program:
+    """A program of one kernel, the sum over dimensions of a row-major tensor."""
     size = tuple(as_expr(n) for n in sizes)
     stride = tuple(prod(size[n + 1 :], start=as_expr(1)) for n in range(len(size)))
     axes = [axis_over(f"i{n}", extent) for n, extent in enumerate(size)]
     b = Builder([axis.symbol for axis in axes])
     x = b.load(Ref("arg0", 0), sum((s * a.symbol for s, a in zip(stride, axes, strict=True)), start=as_expr(0)), F32)
     total = b.reduce([x], [axes[d].name for d in reduced], combine("sum", F32))
-    place = sum((stride[d] * axes[d].symbol for d in range(len(size)) if d not in reduced), start=as_expr(0))
+    kept = [d for d in range(len(size)) if d not in reduced]
+    steps = [prod((size[e] for e in kept[n + 1 :]), start=as_expr(1)) for n in range(len(kept))]
+    place = sum((step * axes[d].symbol for d, step in zip(kept, steps, strict=True)), start=as_expr(0))
     b.store(Ref("buf0", 0), place, total)
     kernel = Kernel("k0", tuple(axes), b.build(), (Origin("sum", "aten.sum"),))
-    table = {name: Buffer(name, F32, size, stride) for name in ("arg0", "buf0")}
-    return wanted_cut(kernel, table, by_name(target), hints)
+    given = Buffer("arg0", F32, size, stride, "input")
+    made = Buffer("buf0", F32, tuple(size[d] for d in kept), tuple(steps))
+    view = View(Ref("buf0", 0), F32, made.size, made.stride, as_expr(0))
+    symbols = tuple(dict.fromkeys(n for n in size if isinstance(n, Symbol)))
+    return Program("p", symbols, (Input("arg0"),), (given, made), (kernel,), (view,), hints=hints)
+
+
+def shown(cut: Cut | None) -> object:
+    return cut and (cut.whole, cut.axis, as_int(cut.count), as_int(cut.block), cut.is_exact)
 
 
 @pytest.mark.parametrize(
-    ("size", "reduced", "expected"),
+    ("size", "reduced", "sharers", "expected"),
     [
-        ((1 << 24,), (0,), ((), "i0", 512, 32768, True)),
-        ((64, 512, 512), (0, 1, 2), (("i0",), "i1", 8, 64, True)),
-        ((264, 65536), (0, 1), ((), "i0", 264, 1, True)),  # a part for each index of the outer axis
-        ((1_000_003,), (0,), ((), "i0", 244, 4112, False)),  # no number near divides it
-        ((4096, 1024), (0,), ((), "i0", 16, 256, True)),  # 32 columns a program
-        ((4096, 1024), (1,), None),  # rows enough
-        ((4, 4096), (1,), None),  # short rows
-        ((512, 64), (0,), None),  # short columns
-        ((200, 65536), (1,), None),  # more rows than multiprocessors, and too few for two programs on each
-        ((0, 1 << 20), (1,), None),  # nothing to do
-        ((1_083_456,), (0,), ((), "i0", 297, 3648, True)),  # 264 divides it too, into blocks that are no multiple of 16
+        ((1 << 24,), (0,), 132, ((), "i0", 512, 32768, True)),
+        ((64, 512, 512), (0, 1, 2), 132, (("i0",), "i1", 8, 64, True)),
+        ((264, 65536), (0, 1), 132, ((), "i0", 264, 1, True)),  # a part for each index of the outer axis
+        ((1_000_003,), (0,), 132, ((), "i0", 264, 3792, False)),  # no number near divides it
+        ((4096, 1024), (0,), 4, ((), "i0", 8, 512, True)),
+        ((1_083_456,), (0,), 132, ((), "i0", 297, 3648, True)),  # 264 divides it too, but 4104 is no multiple of 16
     ],
 )
-def test_parts_follow_from_the_shape(size: Sequence[int], reduced: Sequence[int], expected: object) -> None:
-    found = cut_of(size, reduced)
-    assert expected == (found and (found.whole, found.axis, as_int(found.count), as_int(found.block), found.is_exact))
-    assert cut_of(size, reduced, "cpu") is None
+def test_parts_follow_from_the_shape(
+    size: Sequence[int], reduced: Sequence[int], sharers: float, expected: object
+) -> None:
+    (kernel,) = kernels(sum_of(size, reduced))
+    assert shown(possible_cuts(kernel, sharers, ())[0]) == expected
+
+
+def test_several_numbers_of_parts_are_weighed() -> None:
+    (kernel,) = kernels(sum_of((1 << 24,), (0,)))
+    assert [as_int(cut.count) for cut in possible_cuts(kernel, 64, ())] == [128, 64, 256, 512]
+    assert [as_int(cut.count) for cut in possible_cuts(kernel, 0.3, ())] == [2, 4]  # in so few that all have a part
+    assert not possible_cuts(kernel, 0.1, ())  # programs enough
+
+
+@pytest.mark.parametrize(
+    ("size", "reduced", "is_cut"),
+    [
+        ((1 << 20,), (0,), True),
+        ((1 << 14,), (0,), False),  # a launch takes longer than the row
+        ((16, 1 << 18), (1,), True),
+        ((4, 4096), (1,), False),
+        ((4096, 1024), (0,), True),
+        ((512, 64), (0,), False),
+        ((4096, 4096), (0,), False),  # one program for each multiprocessor
+        ((200, 65536), (1,), False),  # more rows than multiprocessors
+        ((0, 1 << 20), (1,), False),  # nothing to do
+    ],
+)
+def test_what_is_faster_in_parts_is_cut(size: Sequence[int], reduced: Sequence[int], is_cut: bool) -> None:
+    program = sum_of(size, reduced)
+    assert (len(split(program, SM_90).nodes) > 1) == is_cut
+    assert split(program, CPU) is program
 
 
 def test_a_cut_by_hints() -> None:
     size, few = symbol("s0", "size", 2), symbol("s1", "size", 2)
     for sizes, hints, expected in (
-        ((size,), ((size, 1 << 20),), ((), "i0", 256)),
-        ((size,), (), None),  # without a hint it counts as short
-        ((few, size), ((few, 4), (size, 1 << 18)), (("i0",), "i1", 64)),  # the short dimension is not cut
+        ((size,), ((size, 1 << 20),), [264]),
+        ((size,), (), []),  # without a hint it counts as short
     ):
-        found = cut_of(sizes, range(len(sizes)), hints=hints)
-        assert expected == (found and (found.whole, found.axis, as_int(found.count)))
-        assert found is None or not found.is_exact
+        first, *rest = kernels(split(sum_of(sizes, range(len(sizes)), hints), SM_90))
+        found = [estimate(axis.extent, hints) for axis in first.axes[:-1]] if rest else []
+        assert found == expected
+    (kernel,) = kernels(sum_of((few, size), (0, 1)))
+    cut = possible_cuts(kernel, 132, ((few, 4), (size, 1 << 18)))[0]
+    assert (cut.whole, cut.axis, as_int(cut.count)) == (("i0",), "i1", 66)  # the short dimension is not cut
 
 
 @pytest.mark.usefixtures("short_rows")
-def test_scans_and_reductions_over_different_axes_stay() -> None:
+def test_reductions_over_different_axes_and_scatters_stay() -> None:
     def both_ways(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
         x, out, other = s.input(4, 9), s.buffer([4]), s.buffer([9])
         value = b.load(x.ref, element(x, at), F32)
@@ -152,20 +194,13 @@ def test_scans_and_reductions_over_different_axes_stay() -> None:
         b.store(other.ref, at[1], b.reduce([value], ["i0"], combine("sum", F32)))
         return out, other
 
-    def scan(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
-        x, out = s.input(4, 9), s.buffer([4, 9])
-        value = b.load(x.ref, element(x, at), F32)
-        total = b.op("add", b.reduce([value], ["i1"], combine("sum", F32)), b.scan([value], "i1", combine("sum", F32)))
-        b.store(out.ref, element(out, at), total)
-        return (out,)
-
     def scatter(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
         x, out = s.input(4, 9), s.buffer([4])
         total = b.reduce([b.load(x.ref, element(x, at), F32)], ["i1"], combine("sum", F32))
         b.atomic(Ref(out.ref.storage, 0), at[0], total, "max")
         return (out,)
 
-    for make in (both_ways, scan, scatter):
+    for make in (both_ways, scatter):
         program = one_kernel((4, 9), (1,), make)
         assert split(program, SMALL) is program
 
@@ -496,11 +531,127 @@ def test_an_order_that_the_user_asks_for_is_kept() -> None:
 def test_a_note_says_why() -> None:
     s = Sketch()
     made = split(s.done(s.reduce("sum", s.input(4, 1 << 17), 1)), SM_90)
-    expected = (
-        "4 rows of 131072 elements would be 4 programs for 132 multiprocessors, so each row is reduced in 32 parts"
-    )
-    assert made.notes == (NodeNote("split", "k0", expected),)
-    assert parse_program(print_program(made)).notes == made.notes
+    parts = "4 rows of 131072 elements are too few for the machine, so each is cut in 64 parts"
+    assert made.notes == (NodeNote("split", "k0", parts),)
+    assert re.fullmatch(r"k0: .* in 64 parts \([\d.]+ us whole, [\d.]+ us in 64 parts\)", str(made.notes[0]))
+    (again,) = parse_program(print_program(made)).notes
+    assert str(again) == str(made.notes[0])
+
+
+def test_a_note_says_why_not() -> None:
+    s = Sketch()
+    program = s.done(s.reduce("sum", s.input(40, 1 << 16), 1))
+    made = split(program, SM_90)
+    assert made.nodes == program.nodes
+    (note,) = made.notes
+    assert isinstance(note, NodeNote)
+    assert note.text == "40 rows of 65536 elements stay whole: in parts they would take longer"
+    assert re.fullmatch(r"[\d.]+ us whole, [\d.]+ us in \d+ parts", note.figures)
+
+
+# --- scans ----------------------------------------------------------------------------------------------------------
+
+
+def scan_of(how: str, dtype: DType, length: int, *, reverse: bool = False, rows: int = 2) -> Program:
+    """A program of one kernel, a scan of rows; of a scan with several values, all are stored."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x = s.input(rows, length)
+        values = [b.load(x.ref, element(x, at), F32)]
+        if how != "logsumexp":
+            values = [b.cast(b.op("round", values[0]), dtype)]  # some elements are equal
+        extra = {"last_max": [b.index(at[1])], "last_min": [b.index(at[1])], "logsumexp": [b.constant(1.0, F32)]}
+        values += extra.get(how, ())
+        scanned = b.scan(values, over[0], combine(how, dtype), reverse=reverse)
+        outs = [s.buffer([rows, length]) for _ in values]
+        for n, out in enumerate(outs):
+            b.store(out.ref, element(out, at), b.cast(b.project(scanned, n), F32))
+        return tuple(outs)
+
+    return one_kernel((rows, length), (1,), make)
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [
+        ("sum", F32),
+        ("sum", I64),
+        ("prod", I64),
+        ("max", F32),
+        ("any", BOOL),
+        ("last_max", F32),
+        ("last_min", I64),
+        ("logsumexp", F32),
+    ],
+)
+@pytest.mark.parametrize("env", [SMALL, SMALL_CPU], ids=["gpu", "cpu"])
+def test_a_long_scan_is_cut_in_blocks(how: str, dtype: DType, reverse: bool, env: Env) -> None:
+    made = cut_program(scan_of(how, dtype, 64, reverse=reverse), env)
+    assert names(made) == ["k0", "k0_ends", "k0_map"]
+    first, second, last = kernels(made)
+    is_reduced = how not in ("last_max", "last_min")  # of equal elements the last one counts
+    parts = [prod(as_int(n) or 0 for n in buffer.size) for buffer in made.buffers if buffer.name.startswith("k0_part")]
+    assert all(size < 2 * 64 if is_reduced else size == 2 * 64 for size in parts)
+    scans = [[op.attrs for op in kernel.body.ops if isinstance(op.attrs, Scan)] for kernel in (first, second, last)]
+    assert list(map(len, scans)) == ([0, 1, 1] if is_reduced else [1, 1, 0])
+    assert {scan.reverse for each in scans for scan in each} == {reverse}
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_scans_that_blocks_would_change_stay_whole() -> None:
+    """The product of one block may overflow, although that of the row up to its end does not."""
+    for program in (scan_of("prod", F32, 64), scan_of("sum", F32, 61), scan_of("sum", F32, 64, rows=60000)):
+        assert split(program, SMALL).nodes == program.nodes
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_what_is_around_a_scan_is_cut_with_it() -> None:
+    """Producers are computed again where they are cheap, and loaded where they are stored; consumers come last."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, kept, out, last = s.input(2, 64), s.buffer([2, 64]), s.buffer([2, 64]), s.buffer([2])
+        value = b.op("sin", b.load(x.ref, element(x, at), F32))
+        b.store(kept.ref, element(kept, at), value)
+        share = b.op("div", value, b.op("add", b.reduce([b.op("abs", value)], over, combine("sum", F32)), value))
+        scanned = b.scan([share], over[0], combine("sum", F32))
+        b.store(out.ref, element(out, at), b.op("exp", scanned))
+        b.store(last.ref, at[0], b.reduce([scanned], over, combine("max", F32)))
+        return kept, out, last
+
+    made = cut_program(one_kernel((2, 64), (1,), make))
+    assert names(made) == ["k0", "k0_join", "k0_parts2", "k0_ends2", "k0_parts3", "k0_join3"]
+    assert [sum(op.name == "sin" for op in kernel.body.ops) for kernel in kernels(made)] == [1, 0, 0, 0, 0, 0]
+    assert "exp" in [op.name for op in kernels(made)[4].body.ops]
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_a_scan_that_overwrites_its_row_stores_last() -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x = s.input(2, 64)
+        scanned = b.scan([b.load(x.ref, element(x, at), F32)], over[0], combine("sum", F32))
+        b.store(Ref(x.ref.storage, 1), element(x, at), scanned)
+        return (replace(x, ref=Ref(x.ref.storage, 1)),)
+
+    made = cut_program(one_kernel((2, 64), (1,), make))
+    assert [Ref("arg0", 1) in writes(kernel) for kernel in kernels(made)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "length", "is_cut"),
+    [
+        ("sm_90", 2, 1 << 20, True),
+        ("sm_90", 2, 1 << 13, False),
+        ("sm_90", 256, 1 << 16, False),
+        ("cpu", 2, 1 << 16, True),
+        ("cpu", 2, 1 << 12, False),  # it runs on one thread
+        ("cpu", 64, 1 << 16, False),
+    ],
+)
+def test_a_scan_is_cut_where_that_is_faster(target: str, rows: int, length: int, is_cut: bool) -> None:
+    program = scan_of("sum", F32, length, rows=rows)
+    assert (len(split(program, Env(Options(), by_name(target))).nodes) == 3) == is_cut
 
 
 # --- programs of users ----------------------------------------------------------------------------------------------
@@ -508,8 +659,8 @@ def test_a_note_says_why() -> None:
 
 def staged(program: Program, env: Env) -> tuple[Program, Program]:
     """The program before and after the stage."""
-    for stage in (inline, fuse, loop_order):
-        program = stage(program, env)
+    for before in (inline, fuse, loop_order):
+        program = before(program, env)
     made = split(program, env)
     verify(made, "split")
     return program, made
@@ -526,6 +677,8 @@ def staged(program: Program, env: Env) -> tuple[Program, Program]:
         (lambda x: F.layer_norm(x + 1, x.shape[1:]), (2, 70_000)),
         (lambda x: x / x.sum(), (70_001,)),
         (lambda x: x.log_softmax(1), (9, 70_001)),
+        (lambda x: (x.sin().cumsum(0) * 2, x.logcumsumexp(0), *x.flip(0).cummax(0)), (70_000,)),
+        (lambda x: x.softmax(1).cumsum(1).amax(1), (2, 70_000)),
     ],
 )
 def test_values(
@@ -541,7 +694,7 @@ def test_values(
         torch.testing.assert_close(now, then, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("length", "expected"), [(301, []), (1_000_003, [244])])
+@pytest.mark.parametrize(("length", "expected"), [(301, []), (1_000_003, [264])])
 def test_a_size_that_the_call_knows_is_cut_by_its_hint(length: int, expected: list[int]) -> None:
     torch.manual_seed(0)
     seen = compiled(lambda x: (x.sum(), x.amax(), x.argmax()), torch.randn(length), dynamic=True, env=SM_90)
@@ -615,6 +768,6 @@ def test_random_kernels_keep_their_values(program: Program, multiprocessors: int
 @given(program=programs(mutations=3, sizes=(2, 3, 5)))
 @pytest.mark.usefixtures("short_rows")
 def test_random_programs_keep_their_values(program: Program) -> None:
-    for stage in (inline, fuse, loop_order):
-        program = stage(program, SMALL)
+    for before in (inline, fuse, loop_order):
+        program = before(program, SMALL)
     cut_program(program)

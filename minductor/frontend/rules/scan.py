@@ -1,31 +1,24 @@
 """Rules of scans: cumsum, cumprod, logcumsumexp, cummax and cummin.
 
 Takes a tensor and a dimension. Gives one kernel per result with a `Scan` op along that dimension; the accumulator has
-eager's dtype: float64 for float32, float32 for 16-bit floats, the result's dtype for integers. cumsum and cumprod of a
-few long rows are three kernels, which scan blocks of a row in parallel. Refuses (to an extern call) cumsum and cumprod
-with a bool result, for which eager raises too.
+eager's dtype: float64 for float32, float32 for 16-bit floats, the result's dtype for integers. Refuses (to an extern
+call) cumsum and cumprod with a bool result, for which eager raises too.
 
 `scan` takes any combine function of several values, for operators that have one of their own.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
-from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer, maximum
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Rule, Value, is_zero_sized, wrap_dim
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Combine, View
-
-# A row of at least so many elements is scanned in blocks, in parallel, if there are fewer than so many rows.
-LONG_ROW, FEW_ROWS = 1 << 16, 16
-BLOCK = 4096  # elements of a block, about
 
 Values = Sequence[KernelValue]
 Given = Callable[[KernelBuilder, Sequence[Expr]], Values]
@@ -88,56 +81,9 @@ def cumulative(name: str) -> Rule:
         def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Values:
             return [loop.load(x, coords).cast(result).cast(carried)]
 
-        along = wrap_dim(dim, len(x.size))
-        # the product of a block alone may overflow although that of the row up to there does not
-        is_safe = name != "prod" or result.kind != "float"
-        block = _block_length(x, along) if is_safe else None
-        if block is None:
-            return _scan_kernel(ctx, ctx.meta, dim, combine(name, carried), 0, given)
-        return _blocked_scan(ctx, x.size, along, block, name, carried, given)
+        return _scan_kernel(ctx, ctx.meta, dim, combine(name, carried), 0, given)
 
     return rule
-
-
-# --- long rows -----------------------------------------------------------------------------------------------------
-
-
-def _block_length(x: View, along: int) -> int | None:
-    """The length of a block if x is a few long contiguous rows that blocks of one length near BLOCK fill, else None."""
-    sizes = [as_int(n) for n in x.size]
-    length = sizes[along] if sizes else None
-    rows = math.prod(n or 1 for d, n in enumerate(sizes) if d != along)
-    if length is None or None in sizes or length < LONG_ROW or rows >= FEW_ROWS or x.stride[along] not in (1, -1):
-        return None
-    lengths = (n for n in range(BLOCK // 4, BLOCK * 4) if length % n == 0 and length // n >= FEW_ROWS)
-    return min(lengths, key=lambda n: abs(n - BLOCK), default=None)
-
-
-def _blocked_scan(
-    ctx: Lowering, size: Sequence[Expr], along: int, block: int, name: str, dtype: DType, given: Given
-) -> View:
-    """A blocked scan in three kernels: reduces each block, scans the totals, then scans each block on top of them."""
-    cut = [*size[:along], size[along] // block, integer(block), *size[along + 1 :]]
-
-    def element(loop: KernelBuilder, at: Sequence[Expr]) -> Values:
-        return given(loop, [*at[:along], at[along] * block + at[along + 1], *at[along + 2 :]])
-
-    how = combine(name, dtype)
-    totals = ctx.buffer(dtype, [*cut[: along + 1], *cut[along + 2 :]])
-    totals = store_reduction(ctx, totals, cut, (along + 1,), element, name)
-    loop = KernelBuilder(totals.size)
-    (total,) = _scanned(loop, [loop.load(totals)], loop.coords[along], how, reverse=False)
-    ends = ctx.store(loop, ctx.buffer(dtype, totals.size), loop.coords, total)
-
-    out = ctx.result()
-    loop = KernelBuilder(cut)
-    at = loop.coords
-    (inside,) = _scanned(loop, element(loop, at), at[along + 1], how, reverse=False)
-    before = loop.load(ends, [*at[:along], maximum(at[along] - 1, 0), *at[along + 2 :]])
-    start = loop.index(at[along], I64).op("gt", 0).where(before, loop.term(loop.b.constant(how.identity[0], dtype)))
-    places = loop.b.splice(how.body, {}, parameters=[start.at, inside.at])
-    whole = [*at[:along], at[along] * block + at[along + 1], *at[along + 2 :]]
-    return ctx.store(loop, out, whole, loop.term(places[how.body.results[0]]))
 
 
 def log_cumulative_sum_exp(ctx: Lowering, x: View, dim: int) -> Value:

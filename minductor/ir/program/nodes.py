@@ -519,14 +519,15 @@ class MergedKernel:
 
 @dataclass(frozen=True, slots=True)
 class NodeNote:
-    """A decision about one node, shown to the user: for instance why an operator stayed an extern call."""
+    """A decision about one node, shown to the user, as why it is an extern call; figures where time decided."""
 
     stage: str
     subject: str
     text: str
+    figures: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.text}"
+        return f"{self.subject}: {self.text}{f' ({self.figures})' if self.figures else ''}"
 
 
 @dataclass(frozen=True, slots=True)

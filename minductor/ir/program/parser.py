@@ -237,10 +237,13 @@ class _Reader:
         stage, first = self.name(), self.name()
         if self.accept("|"):
             second, reason = self.name(), self.text()
-            return ir.FusionRefusal(stage, first, second, reason, self.text() if self.accept("at") else "")
+            return ir.FusionRefusal(stage, first, second, reason, self.figures())
         if self.accept("into"):
             return ir.MergedKernel(stage, first, self.name())
-        return ir.NodeNote(stage, first, self.text())
+        return ir.NodeNote(stage, first, self.text(), self.figures())
+
+    def figures(self) -> str:
+        return self.text() if self.accept("at") else ""
 
     def node_list(self) -> list[ir.Node]:
         found: list[ir.Node] = []

@@ -54,12 +54,11 @@ def _program(program: ir.Program) -> Iterator[str]:
     for note in program.notes:
         match note:
             case ir.FusionRefusal(stage, first, second, reason, figures):
-                at = f" at {quote(figures)}" if figures else ""
-                yield f"  note {stage} {first} | {second} {quote(reason)}{at}"
+                yield f"  note {stage} {first} | {second} {quote(reason)}{_at(figures)}"
             case ir.MergedKernel(stage, name, into):
                 yield f"  note {stage} {name} into {into}"
-            case ir.NodeNote(stage, subject, text):
-                yield f"  note {stage} {subject} {quote(text)}"
+            case ir.NodeNote(stage, subject, text, figures):
+                yield f"  note {stage} {subject} {quote(text)}{_at(figures)}"
     for region in program.regions:
         yield "  region {"
         yield from (f"    {line}" for line in _program(region))
@@ -69,6 +68,11 @@ def _program(program: ir.Program) -> Iterator[str]:
     strides = f" fixed_strides {_arguments(program.fixed_stride_outputs)}" if program.fixed_stride_outputs else ""
     distinct = "".join(f" distinct {_arguments(group)}" for group in program.distinct_outputs)
     yield f"  return {_arguments(program.outputs)}{distinct}{strides}"
+
+
+def _at(figures: str) -> str:
+    """The figures of a note, as the end of its line."""
+    return f" at {quote(figures)}" if figures else ""
 
 
 def _declared(symbol: Symbol) -> str:

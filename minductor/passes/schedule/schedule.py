@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from minductor.core.expressions.hints import Hints
+from minductor.cost.kernel_seconds import fastest
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, NodeNote, Program
@@ -17,8 +18,6 @@ from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.draft import Draft
 from minductor.target import Env, Target
-
-TIE = 1.03  # a recipe is taken before one listed earlier if that is estimated to take this many times as long
 
 
 def schedule(program: Program, env: Env) -> Program:
@@ -104,21 +103,6 @@ def _with_library(
     )
     choice = Choice("matmul", "bits", ("extern", "native"), "extern")
     return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))
-
-
-def fastest(prices: Mapping[str, Sequence[float]]) -> str:
-    """The recipe that loses least where it loses most: each of its prices is compared with the lowest of all recipes.
-
-    Among recipes that lose nearly the same, the one that stands first.
-
-    >>> fastest({"looped": (1.02,), "online": (1.0,)}), fastest({"looped": (1.1,), "held8": (1.01,), "held16": (1.0,)})
-    ('looped', 'held8')
-    >>> fastest({"rows": (1.0, 0.9), "rows_in_parts": (1.1, 0.1)})
-    'rows_in_parts'
-    """
-    least = [min(each) for each in zip(*prices.values(), strict=True)]
-    losses = {name: max(p / q for p, q in zip(each, least, strict=True)) for name, each in prices.items()}
-    return next(name for name, loss in losses.items() if loss <= TIE * min(losses.values()))
 
 
 def price_list(prices: Mapping[str, Sequence[float]], taken: str) -> str:

@@ -15,6 +15,9 @@ The reductions of a kernel are computed in passes: each pass needs the results o
 for the parts and one that joins them. What a later piece needs of the joined results, it loads. All else it loads or
 computes again, unless an earlier piece has stored it. Where the last part of a row may be shorter, the elements beyond
 the end of the row are not loaded, and enter a reduction as its identity.
+
+A scan is cut alike (`scan_pieces.py`): `k0` computes the total of each block of a row, `k0_ends` scans the totals, and
+each later piece that needs the scan computes it block by block, on top of the end of the block before.
 """
 
 from __future__ import annotations
@@ -38,14 +41,18 @@ from minductor.ir.program.nodes import (
     LiteralValue,
     Load,
     Masked,
+    Project,
     Reduce,
     Ref,
     Round,
+    Scan,
     Store,
     axis_over,
     reads,
     writes,
 )
+from minductor.passes.rewriting.prune import prune_body
+from minductor.passes.split.scan_pieces import COMMUTATIVE, block_before, last_element, scan_on_top
 from minductor.passes.split.wanted_cut import Cut
 
 PARTS = "parts"  # stands for the new axis of the parts, beside the names of the kernel's axes
@@ -108,21 +115,22 @@ class _Piece:
     `exists`: the value that tells whether a point lies within its row; None if all points do.
     """
 
-    def __init__(self, axes: Sequence[Axis], at: Mapping[str, Expr], mapping: Mapping[Symbol, Expr]) -> None:
+    def __init__(self, axes: Sequence[Axis], at: dict[str, Expr], mapping: Mapping[Symbol, Expr]) -> None:
         self.axes = tuple(axes)
         self.at = at
         self.mapping = dict(mapping)
         self.b = Builder([axis.symbol for axis in axes], extents_of(axes))
         self.places: dict[int, int] = {}  # by position in the kernel that is cut, the position here
+        self.scanned: dict[int, list[int]] = {}  # by position of a scan there, the positions of its values here
         self.exists: int | None = None
 
     def names(self, wanted: Iterable[str]) -> list[str]:
         """The names that the piece has for axes of the kernel, or for PARTS."""
         return [at.name for name in wanted if isinstance(at := self.at[name], Symbol)]
 
-    def load(self, saved: _Saved) -> int:
-        """The element of a buffer at this point."""
-        return self.b.load(saved.ref, saved.element(self.at), saved.buffer.dtype)
+    def load(self, saved: _Saved, at: Mapping[str, Expr] | None = None) -> int:
+        """The element of a buffer at this point, or at another one."""
+        return self.b.load(saved.ref, saved.element(at or self.at), saved.buffer.dtype)
 
     def store(self, saved: _Saved, value: int) -> None:
         self.b.store(saved.ref, saved.element(self.at), value)
@@ -150,14 +158,18 @@ class _Cutter:
         self.kernel, self.cut, self.table, self.is_early = kernel, cut, table, is_early
         self.ops = kernel.body.ops
         self.axes = {axis.name: axis for axis in kernel.axes}
-        self.reduced = {name for op in self.ops for name in op.reduced_axes}
-        self.rows = [name for name in self.axes if name not in self.reduced]
-        self.passes = pass_numbers(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
         self.reduces = [p for p, op in enumerate(self.ops) if isinstance(op.attrs, Reduce)]
+        self.scans = [p for p, op in enumerate(self.ops) if isinstance(op.attrs, Scan)]
+        self.joined = sorted((*self.reduces, *self.scans))
+        self.reduced = {name for op in self.ops for name in op.reduced_axes}
+        self.reduced.update(op.attrs.axis for op in self.ops if isinstance(op.attrs, Scan))
+        self.rows = [name for name in self.axes if name not in self.reduced]
+        self.passes = pass_numbers(self.ops, range(len(self.ops)), lambda p: p in self.joined)
         self.effects = [p for p, op in enumerate(self.ops) if op.is_effect]
-        self.last = max(self.passes[p] for p in self.reduces)
+        self.last = max(self.passes[p] for p in self.joined)
         self.device = next(table[ref.storage].device for ref in (*writes(kernel), *reads(kernel)))
-        self.partials = {p: [self.partial(p, n) for n in range(len(self.ops[p].args))] for p in self.reduces}
+        self.partials = {p: [self.partial(p, n) for n in range(len(self.ops[p].args))] for p in self.joined}
+        self.ends = {p: [self.end(p, n) for n in range(len(self.ops[p].args))] for p in self.scans}
         self.statistics: dict[int, _Saved] = {}
         self.stored = self.stored_values()
 
@@ -169,7 +181,8 @@ class _Cutter:
             made.append(self.map(mapped))
         for number in range(self.last, -1, -1):
             made += (*reversed(self.joins(number)), self.parts(number))
-        saved = [*(s for group in self.partials.values() for s in group), *self.statistics.values()]
+        groups = [*self.partials.values(), *self.ends.values(), self.statistics.values()]
+        saved = [each for group in groups for each in group]
         own = {each.buffer.name for each in saved}
         kernels = [
             kernel if any(ref.storage in own for ref in reads(kernel)) else replace(kernel, after=self.kernel.after)
@@ -185,7 +198,12 @@ class _Cutter:
 
     def level(self, position: int) -> int:
         """The number of passes over a row before the value of an op is known."""
-        return self.passes[position] + isinstance(self.ops[position].attrs, Reduce)
+        return self.passes[position] + (position in self.joined)
+
+    def is_reducible(self, scan: int) -> bool:
+        """Whether the total of a block is a reduction of it, in any order."""
+        attrs = self.ops[scan].attrs
+        return isinstance(attrs, Scan) and attrs.combine.name in COMMUTATIVE
 
     def pass_of_effect(self, position: int) -> int:
         """The pass in which an effect happens; one more than the last pass for those of the last piece."""
@@ -218,18 +236,29 @@ class _Cutter:
 
     def save(self, kind: str, number: int, dtype: DType, names: Sequence[str]) -> _Saved:
         """A new row-major buffer with a dimension for each of these axes."""
-        size = tuple(self.cut.count if name == PARTS else self.axes[name].extent for name in names)
+        size = tuple(self.extents_in(names)[name] for name in names)
         stride = tuple(product(size[n + 1 :]) for n in range(len(size)))
         name = f"{self.kernel.name}_{kind}{number}"
         return _Saved(Buffer(name, dtype, size, stride, device=self.device), tuple(names))
 
-    def partial(self, reduce: int, number: int) -> _Saved:
-        """The buffer for the parts of one of the values that a reduction carries."""
-        op = self.ops[reduce]
+    def partial(self, position: int, number: int) -> _Saved:
+        """The buffer for the parts of one of the values that a reduction or scan carries."""
+        op = self.ops[position]
         dtype = self.ops[op.args[number]].dtype
         assert dtype is not None
-        place = sum(len(self.ops[p].args) for p in self.reduces if p < reduce) + number
+        place = sum(len(self.ops[p].args) for p in self.joined if p < position) + number
+        if position in self.scans:  # of the totals; of all elements if blocks cannot be reduced
+            rows = [name for name in op.axes if name not in self.reduced]
+            return self.save(
+                "part", place, dtype, (*rows, PARTS, *(() if self.is_reducible(position) else (self.cut.axis,)))
+            )
         return self.save("part", place, dtype, (*self.cut.whole, PARTS, *op.axes))
+
+    def end(self, scan: int, number: int) -> _Saved:
+        """The buffer for what one of the values of a scan is at the end of each part."""
+        partial = self.partials[scan][number]
+        names = [name for name in partial.names if name != self.cut.axis]
+        return self.save("end", int(partial.buffer.name.rpartition("part")[2]), partial.buffer.dtype, names)
 
     def statistic(self, position: int) -> _Saved:
         """The buffer for a value of each row."""
@@ -250,17 +279,20 @@ class _Cutter:
         b = piece.b
         if not cut.is_exact:
             piece.exists = b.op("lt", b.index(piece.mapping[axis.symbol]), b.index(axis.extent))
-        reduces = [p for p in self.reduces if self.passes[p] == number]
+        joined = [p for p in self.joined if self.passes[p] == number]
         effects = [p for p in self.effects if self.varies(p) and self.pass_of_effect(p) == number]
-        self.build(piece, {*effects, *(a for p in reduces for a in self.ops[p].args)}, number)
-        for p in reduces:
+        self.build(piece, {*effects, *(a for p in joined for a in self.ops[p].args)}, number)
+        for p in joined:
             op = self.ops[p]
-            assert isinstance(op.attrs, Reduce)
+            assert isinstance(op.attrs, Reduce | Scan)
             terms = zip(op.args, op.attrs.combine.identity, strict=True)
             values = [piece.if_exists(piece.places[a], identity) for a, identity in terms]
-            joined = b.reduce(values, piece.names(inner), op.attrs.combine)
+            if isinstance(op.attrs, Scan) and not self.is_reducible(p):
+                total = b.scan(values, piece.names((cut.axis,))[0], op.attrs.combine, reverse=op.attrs.reverse)
+            else:
+                total = b.reduce(values, piece.names(inner), op.attrs.combine)
             for n, saved in enumerate(self.partials[p]):
-                piece.store(saved, b.project(joined, n))
+                piece.store(saved, b.project(total, n))
         return self.done(piece, f"_parts{number + 1}" if number else "")
 
     def joins(self, number: int) -> list[Kernel]:
@@ -271,12 +303,28 @@ class _Cutter:
         """
         effects = [p for p in self.effects if not self.varies(p) and self.pass_of_effect(p) == number]
         wanted = [*effects, *(p for p in self.statistics if self.level(p) == number + 1)]
+        scans = [p for p in self.scans if self.passes[p] == number]
+        ends = [self.scan_totals(scans, number)] if scans else []
         groups = self.by_reduction(wanted)
         if len(groups) > 1:
             made = [self.join(group, number, f"_{n}" if n else "") for n, group in enumerate(groups)]
             if len({tuple((op.name, op.dtype) for op in kernel.body.ops) for kernel in made}) == 1:
-                return made
-        return [self.join(wanted, number, "")]
+                return [*ends, *made]
+        return [*ends, self.join(wanted, number, "")] if wanted or not scans else ends
+
+    def scan_totals(self, scans: Sequence[int], number: int) -> Kernel:
+        """The piece that scans the totals of the parts, for the scans of a pass."""
+        piece = self.piece((*self.rows, PARTS))
+        for p in scans:
+            scan = self.ops[p].attrs
+            assert isinstance(scan, Scan)
+            (along,) = piece.names((PARTS,))
+            there = piece.at | {self.cut.axis: last_element(scan, self.cut.block)}
+            totals = [piece.load(saved, there) for saved in self.partials[p]]
+            scanned = piece.b.scan(totals, along, scan.combine, reverse=scan.reverse)
+            for n, saved in enumerate(self.ends[p]):
+                piece.store(saved, piece.b.project(scanned, n))
+        return self.done(piece, f"_ends{number + 1 if number else ''}")
 
     def by_reduction(self, wanted: Sequence[int]) -> list[list[int]]:
         """The ops that are wanted, in groups that need no reduction in common."""
@@ -299,17 +347,21 @@ class _Cutter:
 
     def map(self, effects: Collection[int]) -> Kernel:
         """The piece that goes over the row again, when all its reductions are known."""
-        at = {name: axis.symbol for name, axis in self.axes.items()}
-        piece = _Piece(self.kernel.axes, at, {})
+        if self.scans:
+            piece = self.piece((*self.rows, PARTS, self.cut.axis))
+        else:
+            piece = _Piece(self.kernel.axes, {name: axis.symbol for name, axis in self.axes.items()}, {})
         self.build(piece, effects, self.last + 1)
         return self.done(piece, "_map")
 
+    def extents_in(self, names: Sequence[str]) -> dict[str, Expr]:
+        """The extents of axes; beside PARTS the axis that is cut has those of a block."""
+        extents = {name: axis.extent for name, axis in self.axes.items()} | {PARTS: self.cut.count}
+        return extents | {self.cut.axis: self.cut.block} if PARTS in names else extents
+
     def piece(self, names: Sequence[str]) -> _Piece:
         """An empty piece over these axes of the kernel, some of which may be cut."""
-        cut = self.cut
-        extents = {name: axis.extent for name, axis in self.axes.items()} | {PARTS: cut.count}
-        if PARTS in names and cut.axis in names:
-            extents[cut.axis] = cut.block
+        cut, extents = self.cut, self.extents_in(names)
         axes = {name: axis_over(f"i{n}", extents[name]) for n, name in enumerate(names)}
         at: dict[str, Expr] = {name: axis.symbol for name, axis in axes.items()}
         mapping = {self.axes[name].symbol: where for name, where in at.items() if name != PARTS}
@@ -323,7 +375,11 @@ class _Cutter:
         def is_loaded(p: int) -> bool:
             return self.is_statistic(p, level) or (p in self.stored and self.stored[p][0] < level)
 
-        for p in needed(wanted, lambda p: () if is_loaded(p) or p in self.reduces else self.ops[p].args):
+        def operands(p: int) -> Sequence[int]:
+            is_known = is_loaded(p) or p in self.reduces or (p in self.scans and not self.is_reducible(p))
+            return () if is_known else self.ops[p].args
+
+        for p in needed(wanted, operands):
             op = self.ops[p]
             if self.is_statistic(p, level):
                 piece.places[p] = piece.load(self.statistic(p))
@@ -334,8 +390,28 @@ class _Cutter:
             elif isinstance(op.attrs, Reduce):
                 values = [piece.load(saved) for saved in self.partials[p]]
                 piece.places[p] = piece.b.reduce(values, piece.names((*self.cut.whole, PARTS)), op.attrs.combine)
+            elif isinstance(op.attrs, Scan):
+                piece.scanned[p] = self.scanned(piece, p)
+                piece.places[p] = piece.scanned[p][0]
+            elif isinstance(op.attrs, Project) and op.args[0] in piece.scanned:
+                piece.places[p] = piece.scanned[op.args[0]][op.attrs.number]
             else:
                 piece.places[p] = self.moved(piece, p)
+
+    def scanned(self, piece: _Piece, position: int) -> list[int]:
+        """Adds a scan to a piece, whose parts each start with the end of the one before."""
+        op, part, count = self.ops[position], piece.at[PARTS], self.cut.count
+        scan = op.attrs
+        assert isinstance(scan, Scan)
+        if self.is_reducible(position):
+            (along,) = piece.names((self.cut.axis,))
+            scanned = piece.b.scan([piece.places[a] for a in op.args], along, scan.combine, reverse=scan.reverse)
+            inside = [piece.b.project(scanned, n) for n in range(len(op.args))]
+        else:
+            inside = [piece.load(saved) for saved in self.partials[position]]
+        there = piece.at | {PARTS: block_before(part, count, scan)}
+        before = [piece.load(saved, there) for saved in self.ends[position]]
+        return scan_on_top(piece.b, inside, before, scan, part, count)
 
     def moved(self, piece: _Piece, position: int) -> int:
         """Adds one op to a piece; what must not happen beyond the end of a row happens only within it."""
@@ -353,7 +429,7 @@ class _Cutter:
 
     def done(self, piece: _Piece, suffix: str) -> Kernel:
         """The finished kernel of a piece, whose name is that of the kernel and a suffix."""
-        body = piece.b.build()
+        body = prune_body(piece.b.build())
         used = {name for op in body.ops for name in op.loop_axes}
         axes = tuple(axis for axis in piece.axes if axis.name in used)
         return Kernel(self.kernel.name + suffix, axes, body, self.kernel.origins)

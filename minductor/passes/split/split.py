@@ -1,54 +1,134 @@
-"""Makes several kernels of one whose reductions would leave most of a GPU idle.
+"""Makes several kernels of one whose reductions and scans would leave most of the machine idle.
 
-Takes a Program. Gives it with the pieces of each kernel that is cut, with the buffers between these pieces, and with a
-note for each cut; the same object if nothing is cut. Refuses nothing: a kernel that cannot be cut stays whole.
+Takes a Program. Gives it with the pieces of each kernel that is faster cut than whole, with the buffers between these
+pieces, and with a note for each cut, and for each kernel that was weighed and stays whole; the same object if nothing
+is cut. Refuses nothing: a kernel that cannot be cut stays whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from minductor.analysis.both_ways import reduced_groups
-from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program
+from minductor.cost.kernel_seconds import Prices, fastest, microseconds
+from minductor.cost.shape import Shape
+from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.online import online
 from minductor.passes.rewriting.prune import prune_body
-from minductor.passes.split.pieces import cut_kernel
-from minductor.passes.split.wanted_cut import wanted_cut
+from minductor.passes.split.pieces import Pieces, cut_kernel
+from minductor.passes.split.wanted_cut import Cut, possible_cuts
 from minductor.passes.split.welford import welford
 from minductor.target import Env
 
+LEAST = 2  # launches of the pieces of a kernel, at least
+WHOLE = "whole"  # the name of a kernel that is not cut, beside the names of its cuts
+
 
 def split(program: Program, env: Env) -> Program:
-    """The program with the long reductions of a GPU's kernels in parts."""
-    if not env.target.is_gpu:
-        return program
-    table = program.real_table()
+    """The program with the long reductions and scans of its kernels in parts."""
+    splitter = _Splitter(program, env)
     nodes: list[Node] = []
     buffers: list[Buffer] = []
-    notes: list[NodeNote] = []
     for node in program.nodes:
-        kernel = _simplified(node) if isinstance(node, Kernel) else None
-        cut = None if kernel is None else wanted_cut(kernel, table, env.target, program.hints)
-        pieces = None if kernel is None or cut is None else cut_kernel(_in_one_pass(kernel), cut, table)
-        if pieces is None or cut is None:
-            nodes.append(node)
-            continue
-        nodes += pieces.kernels
-        buffers += pieces.buffers
-        notes.append(NodeNote("split", pieces.kernels[0].name, cut.reason))
-    if not buffers:
+        pieces = splitter.pieces(node) if isinstance(node, Kernel) else None
+        nodes += (node,) if pieces is None else pieces.kernels
+        buffers += () if pieces is None else pieces.buffers
+    if not splitter.notes:
         return program
-    made = replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers))
-    return replace(made, notes=(*program.notes, *notes))
+    notes = (*program.notes, *splitter.notes)
+    return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=notes)
 
 
-def _simplified(kernel: Kernel) -> Kernel | None:
-    """The kernel without dead operations and with merged axes; None if it reduces nothing."""
-    pruned = replace(kernel, body=prune_body(kernel.body))
-    return merge_kernel_axes(pruned) if reduced_groups(pruned.body) else None
+class _Choice(NamedTuple):
+    """The number of the cut that is taken, None if the kernel stays whole; and figures for the user."""
+
+    number: int | None
+    figures: str
 
 
-def _in_one_pass(kernel: Kernel) -> Kernel:
-    """The kernel with one pass over a row where that computes the results of two."""
-    return welford(online(kernel, [axis.name for axis in kernel.axes]))
+class _Splitter:
+    """Cuts the kernels of one program. `notes`: what it decided."""
+
+    def __init__(self, program: Program, env: Env) -> None:
+        self.env, self.hints = env, program.hints
+        self.table = dict(program.real_table())
+        self.prices = Prices(self.table, env.target, program.hints, may_cut=False)
+        self.notes: list[NodeNote] = []
+        self.known: dict[tuple[Shape, tuple[Cut, ...]], _Choice] = {}
+
+    def pieces(self, node: Kernel) -> Pieces | None:
+        """The pieces of a kernel; None if it stays whole."""
+        kernel = self.simplified(node)
+        if kernel is None:
+            return None
+        shape = self.prices.shape(kernel)
+        if not all(shape.extents):
+            return None
+        cuts = possible_cuts(kernel, self.prices.sharers(shape), self.hints)
+        if not cuts:
+            return None
+        nameless = shape._replace(touches=tuple(touch._replace(storage="") for touch in shape.touches))
+        key = nameless, tuple(cuts)
+        if key not in self.known:
+            self.known[key] = self.choice(kernel, shape, cuts)
+        number, figures = self.known[key]
+        made = None if number is None else self.made(kernel, cuts[number])
+        if made is not None and number is not None:
+            parts = cuts[number].parts(kernel, self.hints)
+            text = f"{_rows(shape)} are too few for the machine, so each is cut in {parts} parts"
+            self.notes.append(NodeNote("split", made.kernels[0].name, text, figures))
+        elif figures:
+            text = f"{_rows(shape)} stay whole: in parts they would take longer"
+            self.notes.append(NodeNote("split", node.name, text, figures))
+        return made
+
+    def simplified(self, kernel: Kernel) -> Kernel | None:
+        """The kernel without dead operations and with merged axes; None if there is nothing to cut.
+
+        A reduction stays whole on a CPU, where threads share the parts of a row within one kernel.
+        """
+        if not (has_scan(kernel.body) or (self.env.target.is_gpu and reduced_groups(kernel.body))):
+            return None
+        return merge_kernel_axes(replace(kernel, body=prune_body(kernel.body)))
+
+    def choice(self, kernel: Kernel, shape: Shape, cuts: Sequence[Cut]) -> _Choice:
+        """The fastest of the cuts of a kernel that are possible, if it is faster than the whole kernel."""
+        (whole,) = self.prices.seconds([[shape]])
+        if max(whole) <= LEAST * self.prices.launch:
+            return _Choice(None, "")
+        ways: dict[str, list[Shape]] = {WHOLE: [shape]}
+        for number, cut in enumerate(cuts):
+            made = self.made(kernel, cut)
+            if made is not None:
+                self.table.update((buffer.name, buffer) for buffer in made.buffers)
+                ways[str(number)] = [self.prices.shape(piece) for piece in made.kernels]
+        prices = dict(zip(ways, self.prices.seconds(list(ways.values())), strict=True))
+        taken = fastest(prices)
+        others = {name: each for name, each in prices.items() if name != WHOLE}
+        if not others:
+            return _Choice(None, "")
+        best = fastest(others) if taken == WHOLE else taken
+        parts = cuts[int(best)].parts(kernel, self.hints)
+        slower, faster = (best, WHOLE) if taken == WHOLE else (WHOLE, best)
+        at = max(range(len(prices[best])), key=lambda n: prices[slower][n] / prices[faster][n])
+        figures = f"{microseconds(prices[WHOLE][at])} us whole, {microseconds(prices[best][at])} us in {parts} parts"
+        return _Choice(None if taken == WHOLE else int(taken), figures)
+
+    def made(self, kernel: Kernel, cut: Cut) -> Pieces | None:
+        """The pieces that a cut makes of a kernel; two passes over a row become one where rows leave the cache."""
+        if self.env.target.is_gpu:
+            kernel = welford(online(kernel, [axis.name for axis in kernel.axes]))
+        return cut_kernel(kernel, cut, self.table)
+
+
+def has_scan(body: Body) -> bool:
+    """Whether a body scans a row."""
+    return any(isinstance(op.attrs, Scan) for op in body.ops)
+
+
+def _rows(shape: Shape) -> str:
+    """The rows of a kernel that reduces or scans them, as text."""
+    return f"{shape.points(shape.every & ~shape.joined)} rows of {shape.points(shape.joined)} elements"

@@ -1,28 +1,24 @@
-"""Whether a kernel's reductions are cut in parts, and in which.
+"""In which ways a kernel's reductions and scans can be cut in parts.
 
-Takes a kernel, the buffers, the target and the hints. Gives a `Cut`, with the reason for the user. Gives None where the
-GPU has enough programs without a cut, where the rows are short, and where the kernel cannot be cut: a matrix product, a
-scan, a scatter, or reductions over different axes. Refuses nothing.
+Takes a kernel, the buffers, how many programs must share a row so that none of the machine is idle, and hints. Gives a
+few cuts, of which `split.py` takes the fastest; none for a kernel that cannot be cut: a matrix product, a scatter,
+reductions and scans over different axes, and scans of a kind or a length that has no equal blocks. Refuses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil
 
 from minductor.analysis.both_ways import reduced_groups
-from minductor.analysis.touch import Touches
 from minductor.core.expressions.expr import Expr, as_int, floordiv, integer
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.dots import find_dots
-from minductor.ir.program.nodes import Atomic, Axis, Buffer, Kernel, Scan
-from minductor.target import Target
+from minductor.ir.program.nodes import Atomic, Axis, Kernel, Scan
+from minductor.passes.split.scan_pieces import may_cut
 
-LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements: a shorter row (or column) is reduced by one program
-LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements: the smallest part of a row (or column)
 ALIGNED = 16  # elements: a block whose size is a multiple of it starts where a thread can load several elements at once
-WAVES = 2  # programs per multiprocessor that the kernel of the parts should have
+SHARES = (2.0, 1.0, 4.0, 8.0)  # programs for each that the machine has room for; of equally fast cuts the first is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,51 +33,35 @@ class Cut:
     count: Expr
     block: Expr
     is_exact: bool
-    reason: str = ""  # for the user
+
+    def parts(self, kernel: Kernel, hints: Hints) -> int:
+        """The number of parts of a row."""
+        return estimate([*(axis.extent for axis in kernel.axes if axis.name in self.whole), self.count], hints)
 
 
-def wanted_cut(kernel: Kernel, table: dict[str, Buffer], target: Target, hints: Hints) -> Cut | None:
-    """How to cut the reductions of a kernel; None if it stays whole."""
-    reduced = _cuttable_axes(kernel)
-    sizes = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
-    length = prod(sizes[axis.name] for axis in reduced)
-    if not reduced or not all(sizes.values()) or length < LONG_COLUMN:
-        return None
-    columns = _columns(kernel, reduced, table, hints)
-    kept = {name: size for name, size in sizes.items() if all(axis.name != name for axis in reduced)}
-    programs = prod(-(-size // target.columns_per_block) if name == columns else size for name, size in kept.items())
-    least, most = (LONG_ROW, LEAST_ROW) if columns is None else (LONG_COLUMN, LEAST_COLUMN)
-    if length < least or programs > target.multiprocessors or find_dots(kernel) is not None:
-        return None
-    parts = min(-(-WAVES * target.multiprocessors // programs), length // most)
-    cut = _cut_axes(reduced, parts, hints)
-    if cut is None:
-        return None
-    parts = prod(sizes[name] for name in cut.whole) * estimate(cut.count, hints)
-    reason = (
-        f"{prod(kept.values())} rows of {length} elements would be {programs} programs for {target.multiprocessors} "
-        f"multiprocessors, so each row is reduced in {parts} parts"
-    )
-    return Cut(cut.whole, cut.axis, cut.count, cut.block, cut.is_exact, reason)
+def possible_cuts(kernel: Kernel, sharers: float, hints: Hints) -> list[Cut]:
+    """The cuts that are weighed: those in which a row has about `sharers` parts, or a few times as many."""
+    reduced = cuttable_axes(kernel)
+    sizes = [estimate(axis.extent, hints) for axis in kernel.axes]
+    if not reduced or not all(sizes) or sharers * max(SHARES) <= 1 or find_dots(kernel) is not None:
+        return []
+    has_scan = any(isinstance(op.attrs, Scan) for op in kernel.body.ops)
+    found = (_cut_axes(reduced, ceil(share * sharers), hints) for share in SHARES)
+    return list(dict.fromkeys(cut for cut in found if cut is not None and (cut.is_exact or not has_scan)))
 
 
-def _cuttable_axes(kernel: Kernel) -> tuple[Axis, ...]:
-    """The axes that all reductions of a kernel run over; none for a kernel that cannot be cut."""
-    groups = reduced_groups(kernel.body)
-    if len(groups) != 1 or any(isinstance(op.attrs, Scan | Atomic) for op in kernel.body.ops):
-        return ()
-    return tuple(axis for axis in kernel.axes if axis.name in groups[0])
+def cuttable_axes(kernel: Kernel) -> tuple[Axis, ...]:
+    """The axes that all reductions and scans of a kernel run over; none for a kernel that cannot be cut."""
+    groups = set(reduced_groups(kernel.body))
+    for op in kernel.body.ops:
+        if isinstance(op.attrs, Atomic) or (isinstance(op.attrs, Scan) and not may_cut(op.attrs.combine, op.dtype)):
+            return ()
+        if isinstance(op.attrs, Scan):
+            groups.add(frozenset((op.attrs.axis,)))
+    return tuple(axis for axis in kernel.axes if axis.name in next(iter(groups))) if len(groups) == 1 else ()
 
 
-def _columns(kernel: Kernel, reduced: Sequence[Axis], table: dict[str, Buffer], hints: Hints) -> str | None:
-    """The axis along which most bytes are contiguous; None if that axis is reduced, or nothing is contiguous."""
-    touches = Touches(kernel, table, hints)
-    first = touches.vector_axis()
-    is_reduced = any(axis.name == first for axis in reduced)
-    return None if first is None or is_reduced or not touches.contiguous_bytes(first) else first
-
-
-def _cut_axes(reduced: Sequence[Axis], wanted: int, hints: Hints) -> Cut | None:
+def _cut_axes(reduced: tuple[Axis, ...], wanted: int, hints: Hints) -> Cut | None:
     """A cut of the outer reduced axes in about `wanted` parts; None if no element would be left to a part."""
     whole: list[Axis] = []
     for axis in reduced:
