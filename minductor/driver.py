@@ -506,7 +506,7 @@ class Compiler:
         """
         for each in stage.graph_passes:
             value = self._run_graph_pass(each._replace(name=f"{stage.name}.{each.name}"), value, role, env)
-        result, seconds = _timed(stage, value, env)
+        result, seconds = self._run_steps(stage, value, role, env) if stage.steps else _timed(stage, value, env)
         if env.options.verify:
             self._verify(stage, value, result)
         notes = list(new_notes(value, result))
@@ -519,6 +519,18 @@ class Compiler:
         if result is not graph:
             self.trace(env).stage(role, graph_pass.name, seconds, counts(result), (), None, result.text)
         return result
+
+    def _run_steps(self, stage: Stage, value: Any, role: Role, env: Env) -> tuple[Any, float]:
+        """What the steps of a stage give, and the seconds of all. Between them those are traced that add nodes."""
+        start = time.perf_counter()
+        result, before = value, dict[str, int]()
+        for number, step in enumerate(stage.steps, 1):
+            result, seconds = _timed(step._replace(name=stage.name), result, env)
+            counted = counts(result)
+            if 1 < number < len(stage.steps) and counted != before:
+                self.trace(env).stage(role, f"{stage.name}.{step.name}", seconds, counted, (), None, result.text)
+            before = counted
+        return result, time.perf_counter() - start
 
     @staticmethod
     def _verify(stage: Stage, value: Any, result: Any) -> None:
@@ -591,7 +603,7 @@ def _timed(stage: Stage, value: Any, env: Env) -> tuple[Any, float]:
 
 def _run_through_regions(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:
     """What a stage gives. A pass from program to program runs on each region of the program first, innermost first."""
-    regions = value.regions
+    regions = getattr(value, "regions", ())  # what a step gives has none
     if regions and (stage.takes, stage.gives) == ("program", "program"):
         made = tuple([_run_through_regions(function, stage, region, env) for region in regions])
         if any(new is not old for new, old in zip(made, regions, strict=True)):

@@ -1,8 +1,8 @@
 """The stages of the compiler, in order: the only place that knows the order.
 
-Takes nothing. Gives PIPELINE, a tuple of `Stage`: name, function, and what the function takes and gives; and
-GRAPH_PASSES, the rows that `lower` begins with. The driver imports a function when it runs. `minductor/driver.py` walks
-the stages, backends add passes behind them.
+Takes nothing. Gives PIPELINE, a tuple of `Stage`: name, function, and what the function takes and gives; GRAPH_PASSES,
+the rows that `lower` begins with; and LOWERING_STEPS, the rows that it consists of. The driver imports a function when
+it runs. `minductor/driver.py` walks the stages, backends add passes behind them.
 
 >>> [stage.name for stage in PIPELINE][:3]
 ['lower', 'remove_dead_code', 'inline']
@@ -21,9 +21,11 @@ Part = str | Callable[..., Any]
 class Stage(NamedTuple):
     """One step of the compiler: `function(value, env)` gives the value of the next stage.
 
-    `takes` and `gives` are "graph", "program" or "plan". A backend's pass is a stage too: `after` names the stage of
-    PIPELINE behind which it runs, and whose verifier rules its result has to keep. `graph_passes` are rows that run
-    before `function`, each on what the one before it gives; a trace shows those that change the graph.
+    `takes` and `gives` are "graph", "program" or "plan"; a step also has "lowering", a program that is half made. A
+    backend's pass is a stage too: `after` names the stage of PIPELINE behind which it runs, and whose verifier rules
+    its result has to keep. `graph_passes` are rows that run before `function`, each on what the one before it gives; a
+    trace shows those that change the graph. `steps` are what `function` does, one after the other: the driver runs them
+    in its stead, and a trace shows those that add nodes.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Stage(NamedTuple):
     gives: str
     after: str = ""
     graph_passes: tuple[Stage, ...] = ()
+    steps: tuple[Stage, ...] = ()
 
 
 GRAPH_PASSES = (
@@ -52,8 +55,20 @@ GRAPH_PASSES = (
     ),
     Stage("eliminate_dead_code", "minductor.frontend.graph_passes.dead_code:eliminate_dead_code", "graph", "graph"),
 )
+LOWERING_STEPS = (
+    Stage("lower_nodes", "minductor.frontend.lower.lower:lower_nodes", "graph", "lowering"),
+    Stage("deliver_outputs", "minductor.frontend.lower.deliver_outputs:deliver_outputs", "lowering", "lowering"),
+    Stage("define_symbols", "minductor.frontend.lower.symbol_definitions:define_symbols", "lowering", "program"),
+)
 PIPELINE = (
-    Stage("lower", "minductor.frontend.lower.lower:lower", "graph", "program", graph_passes=GRAPH_PASSES),
+    Stage(
+        "lower",
+        "minductor.frontend.lower.lower:lower",
+        "graph",
+        "program",
+        graph_passes=GRAPH_PASSES,
+        steps=LOWERING_STEPS,
+    ),
     Stage(
         "remove_dead_code", "minductor.passes.remove_dead_code.remove_dead_code:remove_dead_code", "program", "program"
     ),

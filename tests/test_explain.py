@@ -41,9 +41,10 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def spoil(name: str) -> None:
         (stage,) = [stage for stage in PIPELINE if stage.name == name]
-        module = importlib.import_module(stage.function.partition(":")[0])
-        right = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda value, env: wrong(right(value, env)))
+        last = stage.steps[-1] if stage.steps else stage
+        module = importlib.import_module(last.function.partition(":")[0])
+        right = getattr(module, last.name)
+        monkeypatch.setattr(module, last.name, lambda value, env: wrong(right(value, env)))
 
     return spoil
 
@@ -73,6 +74,14 @@ def test_shows_the_graph_passes_that_change_the_graph() -> None:
     assert road.steps[2].summary.endswith(f" ms nodes={explanation.stage(passes[1]).count(' = aten.')}")
     counts = [explanation.stage(name).count("aten.copy.default") for name in ("graph", *passes)]
     assert counts == [1, 1, 0]
+
+
+def test_shows_the_steps_of_lowering_that_add_nodes() -> None:
+    """The conjugate of a complex input is a view, which `deliver_outputs` writes to memory."""
+    explanation = minductor.explain(lambda x: x.conj() * 1j, torch.ones(4, dtype=torch.complex64))
+    (road,) = explanation.roads
+    assert [step.name for step in road.steps] == ["graph", "lower.deliver_outputs", *STAGES[1:]]
+    assert explanation.stage("lower.deliver_outputs") == explanation.stage("lower")
 
 
 def test_shows_why_kernels_stay_apart() -> None:

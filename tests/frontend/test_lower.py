@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -12,6 +17,7 @@ from minductor.frontend.capture import schemas
 from minductor.frontend.capture.capture import capture
 from minductor.ir.program.nodes import Extern, NodeNote, Ref, View, reads, writes
 from minductor.options import Options
+from minductor.pipeline import LOWERING_STEPS, resolve
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, compiled, grads, integers, loads, lowered, randn
 from tests.rows import lower
@@ -204,3 +210,22 @@ def test_facts_of_schemas() -> None:
 def test_out_forms_exist_and_take_out(op: str) -> None:
     found = schemas.find_overload(schemas.OUT_FORMS[op])
     assert [a.name for a in found._schema.arguments if a.is_out] == ["out"]
+
+
+# --- steps --------------------------------------------------------------------------------------------------------
+
+
+def test_a_subgraph_is_lowered_by_the_steps_of_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lower` runs for the graphs of `cond` what the driver runs for a whole graph."""
+    module = importlib.import_module("minductor.frontend.lower.lower")
+    ran: list[Any] = []
+
+    def noted(value: Any, env: Env, *, right: Callable[[Any, Env], Any]) -> Any:
+        ran.append(right)
+        return right(value, env)
+
+    steps = [resolve(step.function) for step in LOWERING_STEPS]
+    for step in steps:
+        monkeypatch.setattr(module, step.__name__, partial(noted, right=step))
+    module.lower(capture(make_fx(lambda x: x * 2)(X), "inference"), CPU)
+    assert ran == steps

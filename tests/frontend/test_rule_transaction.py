@@ -98,7 +98,8 @@ def test_what_a_rule_may_change_is_in_the_state() -> None:
         *("_metas", "_wanted", "_has_one_device"),
     }
     between_rules = {"values", "names_in", "node", "origin"}
-    assert set(vars(context())) == {"state", *fixed, *between_rules}
+    of_steps = {"inputs", "outputs", "distinct_outputs"}  # of `lower`, before and behind the rules
+    assert set(vars(context())) == {"state", *fixed, *between_rules, *of_steps}
 
 
 def test_numbers_of_kernels_and_buffers_are_given_back() -> None:

@@ -21,6 +21,7 @@ from minductor.frontend.torch_graph.decompositions import decompositions
 from minductor.frontend.torch_graph.split_joint_graph import split_joint_graph
 from minductor.ir.program.nodes import Extern, Kernel, Program
 from minductor.options import Options
+from minductor.passes.remove_dead_code.remove_dead_code import remove_dead_code
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 from tests.rows import lower
@@ -49,7 +50,9 @@ class Lowered:
 
     @property
     def externs(self) -> list[str]:
-        return [n.op for p in self.programs for n in p.nodes if isinstance(n, Extern)]
+        """The operators that are called; calls whose results nothing reads are removed behind `lower`."""
+        live = (remove_dead_code(program, CPU) for program in self.programs)
+        return [n.op for program in live for n in program.nodes if isinstance(n, Extern)]
 
     @property
     def kernels(self) -> list[Kernel]:

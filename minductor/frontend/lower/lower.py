@@ -2,8 +2,9 @@
 
 Takes a `Graph` and an `Env`. Gives a Program whose outputs have the sizes, strides and dtypes of the traced ones.
 Refuses operators without a rule under options.fallback == "error" (FallbackRefused); else they become extern calls,
-with a note. `lower` walks the nodes in order and lowers each by its rule; the driver has run the graph passes of
-`pipeline.py` before.
+with a note. The driver has run the graph passes of `pipeline.py` before. The rest are the steps of `LOWERING_STEPS`
+there: `lower_nodes` walks the nodes in order and lowers each by its rule, `deliver_outputs` and `define_symbols` finish
+the program. `lower` runs them for a subgraph, which has no stages of its own.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from dataclasses import replace
 
 from minductor.core.dtypes import C64, C128
 from minductor.core.expressions.expr import Expr, as_expr
-from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef, TensorMeta
-from minductor.frontend.capture.size_formulas import sizes
-from minductor.frontend.lower.symbol_definitions import place_definitions
+from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Graph, Node, TensorMeta
+from minductor.frontend.lower.deliver_outputs import deliver_outputs
+from minductor.frontend.lower.symbol_definitions import define_symbols
 from minductor.frontend.lowering_context.complex_pairs import materialize
 from minductor.frontend.lowering_context.extern_calls import extern
-from minductor.frontend.lowering_context.lowering import Lowering, as_argument
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.rule_transaction import lower_by_rule
 from minductor.frontend.lowering_context.values import Value, dtypes_in, views_in
 from minductor.frontend.rules.table import RULES
 from minductor.frontend.rules.views import RULES as VIEW_RULES
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.nodes import Extern, Kernel, Program, Ref, View
+from minductor.ir.program.nodes import Extern, Kernel, Program
 from minductor.target import Env
 
 # Operators whose rules define the symbols of their results; other operators that have such symbols are called.
@@ -33,7 +34,12 @@ _DEFINING_SYMBOLS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "a
 
 def lower(graph: Graph, env: Env) -> Program:
     """The program of a graph, or of a subgraph of it, that the graph passes have rewritten."""
-    return _Walk(graph, env).program()
+    return define_symbols(deliver_outputs(lower_nodes(graph, env), env), env)
+
+
+def lower_nodes(graph: Graph, env: Env) -> Lowering:
+    """What lowers a graph, with all of its nodes lowered."""
+    return _Walk(graph, env).lowered()
 
 
 class _Walk:
@@ -43,10 +49,10 @@ class _Walk:
         self.graph = graph
         self.ctx = Lowering(graph, env, lower, frozenset(VIEW_RULES))
 
-    def program(self) -> Program:
-        """The lowered graph."""
+    def lowered(self) -> Lowering:
+        """What lowers the graph, with its nodes lowered."""
         graph, ctx = self.graph, self.ctx
-        inputs = tuple([self._input(number) for number in range(len(graph.inputs))])
+        ctx.inputs = tuple([self._input(number) for number in range(len(graph.inputs))])
         for constant in graph.constants:
             ctx.bind_given(constant.name, constant.meta, "constant")
         for node in graph.nodes:
@@ -54,25 +60,7 @@ class _Walk:
             count = len(ctx.state.nodes)
             ctx.bind(node.name, self._value_of(node))
             self._order_after(count, node.after)
-        outputs = tuple([self._output(a, graph.rebuilt.get(number)) for number, a in enumerate(graph.outputs)])
-        self._drop_unread(outputs)
-        state, symbols = ctx.state, graph.symbols_of_caller()
-        return Program(
-            graph.role,
-            symbols,
-            inputs,
-            tuple(state.buffers.values()),
-            place_definitions(graph, state.nodes, state.buffers, outputs)
-            if graph.symbols or state.number_count
-            else tuple(state.nodes),
-            outputs,
-            state.guards,
-            tuple(state.notes),
-            tuple(state.regions.values()),
-            self._distinct_objects(outputs),
-            tuple(number for number in graph.fixed_stride_outputs if isinstance(outputs[number], View)),
-            tuple((s, hint) for s, hint in ctx.hints if s in symbols),
-        )
+        return ctx
 
     def _input(self, number: int) -> ir.Input:
         given = self.graph.inputs[number]
@@ -125,55 +113,3 @@ class _Walk:
         for number, node in enumerate(nodes[count:], count):
             if isinstance(node, Kernel | Extern):
                 nodes[number] = replace(node, after=refs)
-
-    def _output(self, arg: Arg, base: int | None) -> ir.Argument:
-        """An output. If it is a view of input number `base`, it is made of that input's memory.
-
-        AOTAutograd replays such a view on the caller's tensor, by the offset in the storage that it finds here. What
-        the traced program computes for it need not be that view.
-        """
-        ctx = self.ctx
-        value = as_argument(materialize(ctx, ctx.value(arg)))
-        if base is None or not isinstance(value, View) or not isinstance(arg, NodeRef):
-            return value
-        given = self.graph.inputs[base]
-        meta, input_meta = ctx.traced_meta(arg), given.meta
-        if not isinstance(meta, TensorMeta) or not isinstance(input_meta, TensorMeta) or meta.dtype != input_meta.dtype:
-            return value
-        ref = Ref(given.name, ctx.state.versions[given.name])
-        # A write of the whole tensor is traced as new memory, whose start need not be the tensor's own.
-        root = ctx.buffer_of(value)
-        is_whole = (root.size, root.stride) == (sizes(input_meta.size), sizes(input_meta.stride))
-        offset = value.offset if is_whole else as_expr(meta.offset) - as_expr(input_meta.offset)
-        first = offset.range[0]
-        if first is None or first < 0:  # the traced program computes it elsewhere: the view will be made by replay
-            return value
-        return View(ref, meta.dtype, sizes(meta.size), sizes(meta.stride), offset)
-
-    def _distinct_objects(self, outputs: Sequence[ir.Argument]) -> tuple[tuple[int, ...], ...]:
-        """The numbers of outputs that must be new tensor objects, grouped: the outputs of a group are one object.
-
-        Such an output is the same view of the same memory as an input or an earlier output, but another node of the
-        graph. All other outputs that are the same view are one object, as in eager.
-        """
-        given = {i.name: self.ctx.values[i.name] for i in self.graph.inputs}
-        first = {replace(v, ref=Ref(name, 0)): name for name, v in given.items() if isinstance(v, View)}
-        groups: dict[tuple[View, str], list[int]] = {}
-        for number, (arg, view) in enumerate(zip(self.graph.outputs, outputs, strict=True)):
-            # The caller replays an output in `rebuilt` as a view of an input, and uses the layout only.
-            if isinstance(arg, NodeRef) and isinstance(view, View) and number not in self.graph.rebuilt:
-                key = replace(view, ref=Ref(view.ref.storage, 0))
-                if first.setdefault(key, arg.name) != arg.name:
-                    groups.setdefault((key, arg.name), []).append(number)
-        return tuple(tuple(group) for group in groups.values())
-
-    def _drop_unread(self, outputs: tuple[ir.Argument, ...]) -> None:
-        """Drops uninitialised storages that nothing reads: those of full_like(empty(...)), say."""
-        state = self.ctx.state
-        if not state.uninitialised:
-            return
-        used = {view.ref.storage for view in ir.views_of(outputs)}
-        used.update(ref.storage for node in state.nodes for ref in (*ir.reads(node), *ir.awaited_refs(node)))
-        dropped = state.uninitialised - used
-        state.nodes = [n for n in state.nodes if not any(ref.storage in dropped for ref in ir.writes(n))]
-        state.buffers = {name: b for name, b in state.buffers.items() if name not in dropped}

@@ -1,26 +1,36 @@
-"""Puts definitions of symbols, and checks of facts about them, among the lowered nodes.
+"""The step of `lower` that puts definitions of symbols, and checks of facts about them, among the lowered nodes.
 
-Takes a graph and its lowered nodes. Gives the nodes with a `SymbolDef` before the first node that uses its symbol, and
-a `Require` for each traced fact about symbols that data decides: after their definitions and before the first node
-that uses them. Refuses (UnsupportedInput) a symbol that no input, result or formula defines; the graph then runs in
-eager.
+Takes a `Lowering` with nodes and outputs. Gives the program: the nodes with a `SymbolDef` before the first node that
+uses its symbol, and a `Require` for each traced fact about symbols that data decides: after their definitions and
+before the first node that uses them. Refuses (UnsupportedInput) a symbol that no input, result or formula defines; the
+graph then runs in eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Symbol
-from minductor.frontend.capture.captured_graph import Graph
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.nodes import Buffer, Require, SymbolDef
+from minductor.ir.program.nodes import Program, Require, SymbolDef
+from minductor.target import Env
 
 
-def place_definitions(
-    graph: Graph, nodes: Sequence[ir.Node], buffers: Mapping[str, Buffer], outputs: object
-) -> tuple[ir.Node, ...]:
+def define_symbols(ctx: Lowering, env: Env) -> Program:
+    """The program that was lowered, on any target, with definitions and checks of its symbols."""
+    del env
+    program = ctx.program()
+    if not (ctx.graph.symbols or ctx.state.number_count):
+        return program
+    return replace(program, nodes=_with_definitions(ctx, program))
+
+
+def _with_definitions(ctx: Lowering, program: Program) -> tuple[ir.Node, ...]:
     """The nodes, with a definition before the first use of each symbol and a check for each guard and fact."""
+    graph, buffers = ctx.graph, program.buffer_table()
     known = set(graph.symbols_of_caller())
     definitions = {made.symbol: made.body for made in graph.definitions}
     waiting = [fact for fact in graph.facts if not known.issuperset(ir.symbols_in(fact.body))]
@@ -40,7 +50,7 @@ def place_definitions(
     for guard in graph.guards:
         define_symbols_in(guard.body)
         found.append(Require(guard.body, guard.message))
-    for node in nodes:
+    for node in program.nodes:
         used = ir.required_symbols(node, buffers)
         if waiting and not isinstance(node, SymbolDef | Require):
             touched = set(used)
@@ -52,6 +62,6 @@ def place_definitions(
         define_symbols_in(used, made)
         found.append(node)
         known.update(made)
-    define_symbols_in(outputs)
+    define_symbols_in(program.outputs)
     found += [Require(f.body, f.message) for f in waiting if known.issuperset(ir.symbols_in(f.body))]
     return tuple(found)

@@ -33,6 +33,7 @@ from minductor.frontend.lowering_context.values import (
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Body, Buffer, Extern, Kernel, NodeNote, Origin, Program, Ref, Require, View
+from minductor.ir.program.printer import print_program
 from minductor.ir.program.size_sources import size_source
 from minductor.target import Env
 
@@ -60,6 +61,9 @@ class Lowering:
         self.definitions = {made.symbol: made.body for made in graph.definitions}
         self.origin = Origin("", "")
         self.node: Node
+        self.inputs: tuple[ir.Input, ...] = ()
+        self.outputs: tuple[ir.Argument, ...] = ()
+        self.distinct_outputs: tuple[tuple[int, ...], ...] = ()
         self._metas = graph.metas()
         self._wanted = used_results(graph)
         self._has_one_device = len(devices_of(graph)) < 2
@@ -84,6 +88,37 @@ class Lowering:
         if meta.is_conjugate:
             self.state.conjugates.add(name)
         self.bind(name, made)
+
+    # --- the program so far, which each step of `lower` changes
+
+    @property
+    def nodes(self) -> Sequence[ir.Node]:
+        """The nodes so far."""
+        return self.state.nodes
+
+    def program(self) -> Program:
+        """The program so far."""
+        graph, state, outputs = self.graph, self.state, self.outputs
+        symbols = graph.symbols_of_caller()
+        fixed = (number for number in graph.fixed_stride_outputs if outputs and isinstance(outputs[number], View))
+        return Program(
+            graph.role,
+            symbols,
+            self.inputs,
+            tuple(state.buffers.values()),
+            tuple(state.nodes),
+            outputs,
+            state.guards,
+            tuple(state.notes),
+            tuple(state.regions.values()),
+            self.distinct_outputs,
+            tuple(fixed),
+            tuple((s, hint) for s, hint in self.hints if s in symbols),
+        )
+
+    def text(self) -> str:
+        """The program so far as text."""
+        return print_program(self.program())
 
     # --- values
 
@@ -251,7 +286,6 @@ class Lowering:
         kwargs = {"dtype": out.dtype, "device": ir.Token("device", self.buffer_of(out).device)}
         given = (tuple(out.size), tuple(out.stride))
         self.add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
-        self.state.uninitialised.add(out.ref.storage)
         return out
 
     # --- kernels

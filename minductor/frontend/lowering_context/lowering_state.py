@@ -26,7 +26,6 @@ class LoweringState:
     guards: tuple[ir.Guard, ...] = ()
     versions: dict[str, int] = field(default_factory=dict[str, int])  # storage -> how often it was written
     starts: dict[str, Size] = field(default_factory=dict[str, Size])  # storage -> traced offset of its first element
-    uninitialised: set[str] = field(default_factory=set[str])  # storages that were allocated and not written
     conjugates: set[str] = field(default_factory=set[str])  # storages that may hold the conjugates of their elements
     complex_copies: dict[View | ComplexPair, View] = field(default_factory=dict[View | ComplexPair, View])
     """A complex tensor -> the interleaved copy of it."""
