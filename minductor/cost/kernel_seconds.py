@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import Shape, merged, shape_of
+from minductor.cost.shape import KnownTouches, Shape, merged, shape_of
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel
 from minductor.target import NOMINAL, Target
 
@@ -87,13 +87,14 @@ class Prices:
     def __init__(self, table: Mapping[str, Buffer], target: Target, hints: Hints, *, may_cut: bool = True) -> None:
         self.table, self.target, self.hints, self.may_cut = table, target, hints, may_cut
         self._known: dict[int, _Known] = {}
-        self._costs: dict[tuple[Shape, int], tuple[Cost, ...]] = {}
+        self._touches: KnownTouches = {}
+        self._costs: dict[tuple[object, int], tuple[Cost, ...]] = {}
 
     def shape(self, kernel: Kernel) -> Shape:
         """The shape of a kernel, read once for each body."""
         known = self._known.get(id(kernel.body))
         if known is None or known.axes is not kernel.axes:
-            shape = shape_of(kernel, self.table, self.hints, is_gpu=self.target.is_gpu)
+            shape = shape_of(kernel, self.table, self.hints, is_gpu=self.target.is_gpu, known=self._touches)
             known = self._known[id(kernel.body)] = _Known(kernel.body, kernel.axes, shape)
         return known.shape
 
@@ -141,13 +142,14 @@ class Prices:
     def _cost(self, shape: Shape, around: int) -> tuple[Cost, ...]:
         """The costs of a shape, on a CPU for each number of threads. `around` counts as a power of two."""
         power = max(0, around - 1).bit_length()
-        found = self._costs.get((shape, power))
+        key = _without_names(shape), power
+        found = self._costs.get(key)
         if found is None:
-            nameless = tuple(touch._replace(storage="") for touch in shape.touches)
-            key = merged(shape._replace(touches=nameless)), power
-            if key not in self._costs:
-                self._costs[key] = self._priced(key[0], 1 << power)
-            found = self._costs[shape, power] = self._costs[key]
+            whole = merged(shape)
+            merged_key = _without_names(whole), power
+            if merged_key not in self._costs:
+                self._costs[merged_key] = self._priced(whole, 1 << power)
+            found = self._costs[key] = self._costs[merged_key]
         return found
 
     def _priced(self, shape: Shape, around: int) -> tuple[Cost, ...]:
@@ -158,6 +160,12 @@ class Prices:
         from minductor.cost.shape_cpu import cpu_costs
 
         return cpu_costs(shape, self.target.cpu, around)
+
+
+def _without_names(shape: Shape) -> tuple[object, ...]:
+    """What decides the price of a shape: all but the names of its storages."""
+    extents, touches, *rest = shape
+    return extents, tuple(touch[1:] for touch in touches), *rest
 
 
 def _bytes(shapes: Sequence[Shape]) -> int:

@@ -9,19 +9,20 @@ bit n stands for axis n. Most facts of an op are the same for all its uses, so e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.domain import buffer_bytes
 from minductor.analysis.strides import step_along
-from minductor.core.dtypes import BF16, F16
+from minductor.core.dtypes import BF16, F16, DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, linear
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.registers import alive_across_reductions
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import (
+    EFFECTS,
     Atomic,
     Buffer,
     Check,
@@ -116,7 +117,12 @@ class Shape(NamedTuple):
 
     def points(self, axes: int) -> int:
         """The number of combinations of values of these axes."""
-        return prod(extent for n, extent in enumerate(self.extents) if axes >> n & 1)
+        total = 1
+        for extent in self.extents:
+            if axes & 1:
+                total *= extent
+            axes >>= 1
+        return total
 
     @property
     def every(self) -> int:
@@ -133,32 +139,49 @@ class Shape(NamedTuple):
         return sorted(found, key=lambda axis: (-claims[axis], -axis))
 
 
-def shape_of(kernel: Kernel, table: Mapping[str, Buffer], hints: Hints, *, is_gpu: bool) -> Shape:
-    """The Shape of a kernel; `is_gpu`: with what only GPUs ask for, the products and the values that stay alive."""
-    return _Reader(kernel, table, hints).shape(is_gpu=is_gpu)
+# By extents and axes the accesses that are known already, by storage and index.
+KnownTouches: TypeAlias = dict[object, dict[tuple[str, Expr], tuple[Touch, bool]]]
+
+
+def shape_of(
+    kernel: Kernel, table: Mapping[str, Buffer], hints: Hints, *, is_gpu: bool, known: KnownTouches | None = None
+) -> Shape:
+    """The Shape of a kernel.
+
+    Args:
+        kernel: the kernel.
+        table: the buffers by name.
+        hints: for sizes that are not known.
+        is_gpu: whether to find what only GPUs ask for, the products and the values that stay alive.
+        known: accesses of other kernels to the same buffers; those of this kernel are added.
+    """
+    return _Reader(kernel, table, hints, {} if known is None else known).shape(is_gpu=is_gpu)
 
 
 class _Reader:
     """Reads one kernel. Lists of it go by axis, or by position of an op."""
 
-    def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], hints: Hints) -> None:
+    def __init__(self, kernel: Kernel, table: Mapping[str, Buffer], hints: Hints, known: KnownTouches) -> None:
         self.kernel, self.table, self.hints, self.ops = kernel, table, hints, kernel.body.ops
         self.places = tuple(axis.symbol for axis in kernel.axes), hints
         self.extents = [estimate(axis.extent, hints) for axis in kernel.axes]
+        self.known = known.setdefault((*self.places, *self.extents), {})
         bits = {axis.name: 1 << n for n, axis in enumerate(kernel.axes)}
         sets = {axes: sum(bits[name] for name in axes) for axes in {op.axes for op in self.ops}}
+        self.bits = bits
         self.results = [sets[op.axes] for op in self.ops]
-        self.axes = [at | sum(bits[n] for n in op.reduced_axes) for at, op in zip(self.results, self.ops, strict=True)]
+        self.axes = self.results.copy()
         self.joined = 0
-        for op in self.ops:
+        for p, op in enumerate(self.ops):
             match op.attrs:
                 case Reduce(axes, _):
-                    self.joined |= sum(bits[n] for n in axes)
+                    reduced = sum(bits[n] for n in axes)
+                    self.joined |= reduced
+                    self.axes[p] |= reduced
                 case Scan(axis, _, _):
                     self.joined |= bits[axis]
                 case _:
                     pass
-        self.bits = bits
         self.passes = [1] * len(self.ops)
         self.in_turn = self.walked_again = 0
         if self.joined:
@@ -166,27 +189,30 @@ class _Reader:
 
     def read_passes(self) -> None:
         """Finds in how many passes over a row each op is needed: one for each reduction in turn, one for the rest."""
-        ends = [0] * len(self.ops)  # the reductions in turn that end before the value exists
-        over = [0] * len(self.ops)  # the axes of the reductions that a value needs
-        for p, op in enumerate(self.ops):
+        ends: list[int] = []  # the reductions in turn that end before the value exists
+        over: list[int] = []  # the axes of the reductions that a value needs
+        for op, axes, result in zip(self.ops, self.axes, self.results, strict=True):
+            end = reduced = 0
             for a in op.args:
-                ends[p], over[p] = max(ends[p], ends[a]), over[p] | over[a]
-            self.walked_again |= over[p] & self.results[p]
-            if isinstance(op.attrs, Reduce):
-                over[p] |= self.axes[p] & ~self.results[p]
-                ends[p] += 1
+                end = ends[a] if ends[a] > end else end
+                reduced |= over[a]
+            self.walked_again |= reduced & result
+            is_reduction = axes != result
+            ends.append(end + is_reduction)
+            over.append(reduced | axes & ~result)
         self.in_turn = max(ends)
         walks = [0] * len(self.ops)  # the passes that need each op, as bits
         for p in range(len(self.ops) - 1, -1, -1):
             op = self.ops[p]
             if isinstance(op.attrs, Reduce):
                 walks[p] |= 1 << (ends[p] - 1)
-            elif op.is_effect:
+            elif isinstance(op.attrs, EFFECTS):
                 walks[p] |= 1 << ends[p]
+            mine = walks[p]
             for a in op.args:
                 if self.results[a] & self.joined:
-                    walks[a] |= walks[p]
-        self.passes = [max(1, each.bit_count()) for each in walks]
+                    walks[a] |= mine
+        self.passes = [each.bit_count() or 1 for each in walks]
 
     def shape(self, *, is_gpu: bool) -> Shape:
         touches = self.touches()
@@ -232,43 +258,48 @@ class _Reader:
     def touches(self) -> tuple[Touch, ...]:
         """The accesses, each kind once."""
         found: dict[tuple[str, bool, Steps], Touch] = {}
-        seen: set[object] = set()
-        for p, op in enumerate(self.ops):
-            for each in _inside(op):
-                match each.attrs:
-                    case Load(ref, index) | Store(ref, index) | Atomic(ref, index, _):
-                        is_store = not isinstance(each.attrs, Load)
-                    case _:
-                        continue
-                steps, is_drawn = _steps(index, *self.places)
-                if is_drawn:  # data decide where it is along its axes
-                    steps = tuple(None if step == 0 and self.axes[p] >> n & 1 else step for n, step in enumerate(steps))
-                key = ref.storage, is_store, steps
-                before = found.get(key)
-                if before is None:
-                    found[key] = self.touch(ref.storage, index, steps)._replace(
-                        axes=self.axes[p], is_store=is_store, passes=self.passes[p]
-                    )
-                else:
-                    times = before.times + ((ref.storage, index, is_store) not in seen)
-                    size = min(before.storage_bytes, before.size // before.times * times)
-                    axes, passes = before.axes | self.axes[p], max(before.passes, self.passes[p])
-                    found[key] = before._replace(axes=axes, passes=passes, times=times, size=size)
-                seen.add((ref.storage, index, is_store))
+        seen: set[tuple[str, bool, Expr]] = set()
+        for p, each in self.accesses():
+            ref, index = each.ref, each.index
+            is_store = not isinstance(each, Load)
+            axes, passes = self.axes[p], self.passes[p]
+            touch, is_drawn = self.known.get((ref.storage, index)) or self.touch(ref.storage, index)
+            steps = touch.steps
+            if is_drawn:  # data decide where it is along its axes
+                steps = tuple(None if step == 0 and axes >> n & 1 else step for n, step in enumerate(steps))
+            key, access = (ref.storage, is_store, steps), (ref.storage, is_store, index)
+            before = found.get(key)
+            if before is None:
+                found[key] = Touch(touch[0], touch[1], steps, axes, touch[4], touch[5], touch[6], is_store, passes)
+            elif access not in seen or axes | before.axes != before.axes or passes > before.passes:
+                times = before.times + (access not in seen)
+                size = min(before.storage_bytes, before.size // before.times * times)
+                axes, passes = before.axes | axes, max(before.passes, passes)
+                found[key] = before._replace(axes=axes, passes=passes, times=times, size=size)
+            seen.add(access)
         return tuple(found.values())
 
-    def touch(self, storage: str, index: Expr, steps: Steps) -> Touch:
-        """A load that moves with these steps, wherever it stands."""
+    def accesses(self) -> Iterator[tuple[int, Load | Store | Atomic]]:
+        """The accesses with the positions of their ops, those under a mask with the position of the masked op."""
+        for p, op in enumerate(self.ops):
+            attrs = op.attrs
+            if isinstance(attrs, Load | Store | Atomic):
+                yield p, attrs
+            elif isinstance(attrs, Masked):
+                for inner in all_ops(attrs.body):
+                    if isinstance(inner.attrs, Load | Store | Atomic):
+                        yield p, inner.attrs
+
+    def touch(self, storage: str, index: Expr) -> tuple[Touch, bool]:
+        """A load at an index, wherever it stands; and whether data decide its place."""
         buffer = self.table[storage]
         size, whole = buffer.dtype.itemsize, buffer_bytes(buffer, self.hints)
-        drawn = 0
-        if any(s.kind == "value" for s in free_symbols(index)):
-            drawn = self.reach(index, size, whole)
-            touched = whole
-        else:
-            moved = prod(extent for extent, step in zip(self.extents, steps, strict=True) if step != 0)
-            touched = min(whole, moved * size)
-        return Touch(storage, size, steps, 0, touched, whole, drawn)
+        steps, is_drawn = _steps(index, *self.places)
+        if is_drawn:  # how far it reaches depends on the kernel's checks
+            return Touch(storage, size, steps, 0, whole, whole, self.reach(index, size, whole)), True
+        moved = prod(extent for extent, step in zip(self.extents, steps, strict=True) if step != 0)
+        made = self.known[storage, index] = Touch(storage, size, steps, 0, min(whole, moved * size), whole), False
+        return made
 
     def reach(self, index: Expr, itemsize: int, whole: int) -> int:
         """The bytes of the part of a storage in which data decide on one element."""
@@ -286,21 +317,28 @@ class _Reader:
     def work(self) -> tuple[Work, ...]:
         """The operations of all ops, those of equal axes, sizes and passes together."""
         found: dict[tuple[int, int, int], list[float]] = {}
-        for p, op in enumerate(self.ops):
+        for op, axes, passes in zip(self.ops, self.axes, self.passes, strict=True):
             size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
-            total = found.setdefault((self.axes[p], size, self.passes[p]), [0, 0, 0])
-            for each in _inside(op):
-                count = self.operations(each)
-                total[0] += count
-                total[1] += count if count >= SPECIAL else 0
-                total[2] += each.name in INTEGER_DIVISIONS and each.dtype is not None and each.dtype.kind != "float"
+            total = found.get((axes, size, passes))
+            if total is None:
+                total = found[axes, size, passes] = [0, 0, 0]
+            if op.attrs is None:
+                units = _units(op.name, op.dtype)
+                total[0] += units[0]
+                total[1] += units[1]
+                total[2] += units[2]
+                continue
+            total[0] += self.operations(op)
+            for each in all_ops(op.attrs.body) if isinstance(op.attrs, Masked) else ():
+                units = (self.operations(each), 0, 0) if each.attrs is not None else _units(each.name, each.dtype)
+                total[0] += units[0]
+                total[1] += units[1]
+                total[2] += units[2]
         return tuple(Work(*key, total[0], total[1], int(total[2])) for key, total in found.items() if any(total))
 
     def operations(self, op: Op) -> int:
-        """The operations of one op at one point."""
+        """The operations at one point of an op that is not pointwise."""
         match op.attrs:
-            case None:
-                return op_cost(op.name)
             case Store(ref, _) | Atomic(ref, _, _) if self.table[ref.storage].dtype in (F16, BF16):
                 return ROUND
             case Check():
@@ -326,29 +364,36 @@ def merged(shape: Shape) -> Shape:
     if len(groups) == len(shape.extents):
         return shape
 
-    def renamed(axes: int) -> int:
-        return sum(1 << place for place, group in enumerate(groups) if axes >> group[-1] & 1)
-
+    renamed: dict[int, int] = {}  # by a set of axes the set of those that they are part of
+    for axes in _axis_sets(shape) | {shape.walked_again}:
+        renamed[axes] = sum(1 << place for place, group in enumerate(groups) if axes >> group[-1] & 1)
     inner = [group[-1] for group in groups]
+    touches = [
+        Touch(t.storage, t.itemsize, tuple(map(t.steps.__getitem__, inner)), renamed[t.axes], *t[4:])
+        for t in shape.touches
+    ]
     return shape._replace(
         extents=tuple(prod(shape.extents[n] for n in group) for group in groups),
-        touches=tuple(
-            touch._replace(steps=tuple(touch.steps[n] for n in inner), axes=renamed(touch.axes))
-            for touch in shape.touches
-        ),
-        work=tuple(work._replace(axes=renamed(work.axes)) for work in shape.work),
-        joins=tuple(join._replace(reduced=renamed(join.reduced), kept=renamed(join.kept)) for join in shape.joins),
-        joined=renamed(shape.joined),
-        walked_again=renamed(shape.walked_again),
+        touches=tuple(touches),
+        work=tuple(Work(renamed[work.axes], *work[1:]) for work in shape.work),
+        joins=tuple(Join(renamed[join.reduced], renamed[join.kept], *join[2:]) for join in shape.joins),
+        joined=renamed[shape.joined],
+        walked_again=renamed[shape.walked_again],
         indices=(),
     )
 
 
-def _groups(shape: Shape) -> list[list[int]]:
-    """The axes that become one, outermost first in each group."""
-    steps = [*(touch.steps for touch in shape.touches), *shape.indices]
+def _axis_sets(shape: Shape) -> set[int]:
+    """The sets of axes over which something varies or is reduced."""
     sets = {shape.joined, *(touch.axes for touch in shape.touches), *(work.axes for work in shape.work)}
     sets.update(axes for join in shape.joins for axes in (join.reduced, join.kept))
+    return sets
+
+
+def _groups(shape: Shape) -> list[list[int]]:
+    """The axes that become one, outermost first in each group."""
+    steps = dict.fromkeys((*(touch.steps for touch in shape.touches), *shape.indices))
+    sets = _axis_sets(shape)
     groups: list[list[int]] = []
     for axis, extent in enumerate(shape.extents):
         if extent == 1 and not shape.joined >> axis & 1:
@@ -365,7 +410,7 @@ def _groups(shape: Shape) -> list[list[int]]:
     return groups
 
 
-def _follows(shape: Shape, outer: int, inner: int, steps: Sequence[Steps], sets: Set[int]) -> bool:
+def _follows(shape: Shape, outer: int, inner: int, steps: Iterable[Steps], sets: Set[int]) -> bool:
     """Whether one step along `outer` is a walk through all of `inner`, in each access and each op."""
     extent = shape.extents[inner]
     for each in steps:
@@ -401,10 +446,11 @@ def inlined(
             key = around, each.size, use.passes
             old = work.get(key, Work(*key))
             spared = use.times * (MOVED + CHECK * is_index) if each.axes == store.axes else 0
-            work[key] = old._replace(
-                operations=max(0, old.operations + use.times * each.operations - spared),
-                functions=old.functions + use.times * each.functions,
-                divisions=old.divisions + use.times * each.divisions,
+            work[key] = Work(
+                *key,
+                max(0, old.operations + use.times * each.operations - spared),
+                old.functions + use.times * each.functions,
+                old.divisions + use.times * each.divisions,
             )
     return consumer._replace(touches=tuple(found.values()), work=tuple(work.values()))
 
@@ -441,7 +487,8 @@ def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: 
     drawn = max(touch.drawn, min(touch.storage_bytes, use.drawn) if moved else 0)
     size = max(touch.itemsize, int(touch.size * share)) if moved else touch.size
     times = touch.times * use.times
-    return touch._replace(steps=tuple(steps), axes=axes, size=size, drawn=drawn, passes=use.passes, times=times)
+    fixed = touch.storage, touch.itemsize, tuple(steps), axes
+    return Touch(*fixed, size, touch.storage_bytes, drawn, passes=use.passes, times=times)
 
 
 def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> None:
@@ -458,11 +505,12 @@ def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> Non
 # --- reading
 
 
-def _inside(op: Op) -> Iterator[Op]:
-    """An op, and the ops that it runs under its mask."""
-    if isinstance(op.attrs, Masked):
-        yield from all_ops(op.attrs.body)
-    yield op
+@lru_cache(1024)
+def _units(name: str, dtype: DType | None) -> tuple[int, int, int]:
+    """The operations of a pointwise op; those of them that are a function's; 1 if it divides integers."""
+    count = op_cost(name)
+    is_division = name in INTEGER_DIVISIONS and dtype is not None and dtype.kind != "float"
+    return count, count if count >= SPECIAL else 0, int(is_division)
 
 
 @lru_cache(8192)  # fusion asks for the same few indices again with each kernel that it tries

@@ -8,6 +8,7 @@ along which most bytes are contiguous, in blocks that fit the cache, or short ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import gcd, log2
 from typing import NamedTuple
 
@@ -104,16 +105,15 @@ def _across(shape: Shape) -> int:
 
 def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None) -> float:
     """The seconds of all operations on one core, in the best of the usual loops."""
-    scalar = _scalar(shape, machine)
     if vector is None or (shape.scans and not shape.joined >> vector & 1):
-        return scalar
+        return _scalar(shape, machine, vector)
     chained = shape.scans * machine.chain * machine.scalar * shape.points(shape.every)
     found = [_vectors(shape, machine, vector) + chained]
     if any(_is_gathered(touch, vector) for touch in shape.touches):
-        found.append(scalar)
+        found.append(_scalar(shape, machine, vector))
         drawn = max(touch.drawn for touch in shape.touches)
         if SHARING * drawn <= machine.second_bytes:
-            found.append(_scalar(shape, machine, SHARING))
+            found.append(_scalar(shape, machine, vector, SHARING))
     row = shape.extents[vector]
     if shape.joined == 1 << vector and shape.in_turn > 1 and row <= SHORT_ROW:
         rows = (n for n in range(len(shape.extents)) if not shape.joined >> n & 1)
@@ -121,9 +121,9 @@ def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None) -> float:
     return min(found)
 
 
-def _scalar(shape: Shape, machine: CpuMachine, sharing: int = 1) -> float:
+def _scalar(shape: Shape, machine: CpuMachine, vector: int | None, sharing: int = 1) -> float:
     """The seconds in scalar loops, of which so many share what they compute of the same indices."""
-    total, order = 0.0, _order(shape, _vector_axis(shape))
+    total, order = 0.0, _order(shape, vector)
     for work in shape.work:
         units = work.operations + (machine.special - 1) * work.functions + work.divisions * machine.integer_division
         points, times = shape.points(work.axes), _times(shape, work.axes, order)
@@ -224,7 +224,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
     ]
     size = second = third = third_places = memory = memory_places = 0.0
     for touch in shape.touches:
-        lines, places, drawn = _touched(shape, touch)
+        lines, places, drawn = _touched(shape.extents, touch)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
         if touch in scattered and touch.is_store:
@@ -273,7 +273,8 @@ def _row_bytes(shape: Shape, vector: int | None) -> float:
     return total
 
 
-def _touched(shape: Shape, touch: Touch) -> tuple[float, float, float]:
+@lru_cache(4096)  # most accesses of a kernel are those of the kernels that it was made of
+def _touched(extents: Sequence[int], touch: Touch) -> tuple[float, float, float]:
     """The lines that an access touches, the places at which they begin, and the lines that data draw once more."""
     run, places, drawn = touch.itemsize, 1, 1
     moves = sorted(
@@ -282,7 +283,7 @@ def _touched(shape: Shape, touch: Touch) -> tuple[float, float, float]:
         if step != 0
     )
     for distance, axis in moves:
-        count = shape.extents[axis]
+        count = extents[axis]
         if not distance:
             drawn *= count
         elif distance <= max(run, LINE):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 
@@ -226,8 +227,10 @@ class Builder:
         parameter ops. `effects` says which stores to keep (default: all); a dropped store has the position of its
         value. `node` is the ATen node of ops that name none.
         """
+        moved: dict[Symbol, Expr] = {old: new for old, new in mapping.items() if old is not new}
+        if not (self._ops or moved or load or parameters or effects) and self._adopt(body, node):
+            return list(range(len(body.ops)))
         outer = self._node  # restored below, since a load hook may splice too
-        moved: dict[Symbol, Expr] = dict(mapping)
         where: list[int] = []
         for op in body.ops:
             self._node = op.node or node
@@ -240,6 +243,25 @@ class Builder:
                 where.append(self._move(op, args, moved, load, parameters))
         self._node = outer
         return where
+
+    def _adopt(self, body: ir.Body, node: str) -> bool:
+        """Takes over the ops of a body over the same axes, as the first ones here; False, and nothing, if it cannot."""
+        ops = body.ops
+        masks = {axes: sum(self._bits[name] for name in axes) for axes in {op.axes for op in ops}}
+        names = {mask: tuple(a.name for a in self.axes if self._bits[a.name] & mask) for mask in masks.values()}
+        if any(names[mask] != axes for axes, mask in masks.items()):  # they stand in another order there
+            return False
+        seen: dict[tuple[str, tuple[int, ...], ir.Attrs, DType | None], int] = {}
+        for position, op in enumerate(ops):
+            if isinstance(op.attrs, ir.Check | ir.Masked):  # its indices get other names here
+                return False
+            if not isinstance(op.attrs, ir.EFFECTS):
+                seen[op.name, op.args, op.attrs, op.dtype] = position
+        self._seen = seen
+        self._names.update(names)
+        self._masks = [masks[op.axes] for op in ops]
+        self._ops = [op if op.node or not node else replace(op, node=node) for op in ops]
+        return True
 
     def unroll(self, body: ir.Body, axis: Symbol, count: int) -> None:
         """Appends a body with one of its axes unrolled: an op that varies over the axis is there once for each value.

@@ -47,7 +47,6 @@ from minductor.ir.program.nodes import (
     Kernel,
     Load,
     Masked,
-    Op,
     Reduce,
     Ref,
     Round,
@@ -284,7 +283,7 @@ def _join_aligned(
     first, second = kernels
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
-    places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable), node=first.only_node)
+    places = builder.splice(first.body, maps[0], node=first.only_node)
     stored = _stored_values(kernels, builder, places, maps[0], droppable, context)
     trouble: list[str] = []
 
@@ -308,7 +307,7 @@ def _join_aligned(
     builder.splice(second.body, maps[1], load, node=second.only_node)
     if trouble:
         return CannotJoin(trouble[0])
-    body = prune_body(builder.build())
+    body = prune_body(builder.build(), droppable)
     reason = _objection(body, axes, extents, context)
     return CannotJoin(reason) if reason is not None else replace(first, axes=axes, body=body)
 
@@ -348,10 +347,6 @@ def _if_faster(kernels: tuple[Kernel, Kernel], joined: Kernel, context: JoinCont
     if slower is None:
         return joined
     return CannotJoin(f"together they would need more {slower.needs}", slower.figures("together", "apart"))
-
-
-def _stores(op: Op, refs: frozenset[Ref]) -> bool:
-    return isinstance(op.attrs, Store) and op.attrs.ref in refs
 
 
 def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], context: JoinContext) -> str | None:

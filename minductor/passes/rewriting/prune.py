@@ -6,6 +6,7 @@ same object if nothing is dead. Refuses to remove effects, and writes to storage
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from minductor.core.expressions.expr import Symbol
@@ -17,7 +18,9 @@ from minductor.ir.program.nodes import (
     Node,
     Op,
     Program,
+    Ref,
     Require,
+    Store,
     SymbolDef,
     awaited_refs,
     defined_symbols,
@@ -29,9 +32,14 @@ from minductor.ir.program.nodes import (
 )
 
 
-def prune_body(body: Body) -> Body:
-    """The body without the ops that neither an effect nor a result needs. The bodies of masked ops stay as they are."""
-    needed = [op.is_effect for op in body.ops]
+def prune_body(body: Body, dropped: Set[Ref] = frozenset()) -> Body:
+    """The body without stores of `dropped` versions, and without the ops that no effect and no result needs.
+
+    The bodies of masked ops stay as they are.
+    """
+    needed = [
+        op.is_effect and not (dropped and isinstance(op.attrs, Store) and op.attrs.ref in dropped) for op in body.ops
+    ]
     for position in body.results:
         needed[position] = True
     for position in range(len(body.ops) - 1, -1, -1):
@@ -46,7 +54,7 @@ def prune_body(body: Body) -> Body:
         place.append(len(ops))
         if is_needed:
             args = tuple(place[a] for a in op.args)
-            ops.append(op if args == op.args else replace(op, args=args))
+            ops.append(op if args == op.args else Op(op.name, args, op.attrs, op.dtype, op.axes, op.node))
     return Body(tuple(ops), tuple(place[r] for r in body.results))
 
 
