@@ -70,6 +70,22 @@ def fastest(prices: Mapping[str, Sequence[float]]) -> str:
     return next(name for name, loss in losses.items() if loss <= TIE * min(losses.values()))
 
 
+class Alone(NamedTuple):
+    """What a kernel costs that runs alone, on a CPU with the most threads.
+
+    `touched`: bytes by storage. `byte`: the seconds in which it moves one of them.
+    """
+
+    seconds: float
+    launch: float
+    byte: float
+    touched: Mapping[str, int]
+
+    def gain(self, other: Alone, saved: int) -> float:
+        """The seconds that two kernels may gain as one, at most, if it moves `saved` bytes less."""
+        return max(self.launch, other.launch) + saved * max(self.byte, other.byte)
+
+
 class _Known(NamedTuple):
     """The shape of a kernel. The body stays alive, so that no other one gets its id."""
 
@@ -97,6 +113,16 @@ class Prices:
             shape = shape_of(kernel, self.table, self.hints, is_gpu=self.target.is_gpu, known=self._touches)
             known = self._known[id(kernel.body)] = _Known(kernel.body, kernel.axes, shape)
         return known.shape
+
+    def alone(self, kernel: Kernel) -> Alone:
+        """What a kernel costs that shares nothing with the kernels around it."""
+        touched: dict[str, int] = {}
+        shape = self.shape(kernel)
+        for touch in shape.touches:
+            touched[touch.storage] = min(touch.storage_bytes, touched.get(touch.storage, 0) + touch.size)
+        size = sum(touched.values())
+        cost = self._cost(shape, size)[-1]
+        return Alone(cost.seconds, cost.launch, (cost.memory + cost.cache) / max(1, size), touched)
 
     def slower(self, one: Sequence[Shape], other: Sequence[Shape], tie: float = TIE) -> Slower | None:
         """Why the kernels `one` take longer than the kernels `other`; None if they do not, or hardly.

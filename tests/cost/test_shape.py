@@ -15,7 +15,7 @@ from minductor.passes.inline.inline import inline
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import schedule as stage
 from minductor.target import Env, by_name
-from tests.passes.sketch import Sketch, transpose
+from tests.passes.sketch import Sketch, narrow, transpose
 
 CPU, GPU = (Env(Options(), by_name(name)) for name in ("cpu", "sm_90"))
 
@@ -175,3 +175,12 @@ def test_programs_that_do_not_run_at_once_wait_for_each_other() -> None:
         program = s.done(s.op("neg", s.input(rows, 1024)))
         costs.append(prices(program, GPU)._cost(shapes(program, GPU)[0], 1 << 40)[0].waiting)
     assert costs[1] > 10 * costs[0] > 0
+
+
+def test_of_a_slice_only_its_part_counts() -> None:
+    s = Sketch()
+    x = s.input(64, 128)
+    program = s.done(s.op("neg", narrow(x, 1, 32, 32)), s.op("add", narrow(x, 1, 0, 32), narrow(x, 1, 96, 32)))
+    first, second = (node for node in program.nodes if isinstance(node, Kernel))
+    alone = prices(program, CPU).alone
+    assert [alone(kernel).touched["arg0"] for kernel in (first, second)] == [64 * 32 * 4, 2 * 64 * 32 * 4]

@@ -94,6 +94,14 @@ def test_kernels_without_common_data_stay_apart() -> None:
     assert len(kernels(fused(s.done(s.op("exp", s.input(8, 8)), s.op("neg", s.input(8, 8)))))) == 2
 
 
+@pytest.mark.parametrize(("rows", "count"), [(16, 1), (65536, 2)])
+def test_readers_of_one_row_are_tried_where_it_is_worth_a_launch(rows: int, count: int) -> None:
+    s = Sketch()
+    row = s.input(64)
+    program = fused(s.done(s.op("add", s.input(rows, 64), row), s.op("mul", s.input(rows, 64), row)))
+    assert (len(kernels(program)), reasons(program)) == (count, [])
+
+
 def test_an_extern_in_between_is_no_cycle() -> None:
     s = Sketch()
     x = s.op("exp", s.input(128, 64))

@@ -9,7 +9,9 @@ Two stages run such a round: `fuse`, and `loop_order` on pairs with split, merge
 
 Candidates are a producer and its consumer, two kernels that read the same version of a storage, and kernels that write
 slices of one storage. For each pair the saved bytes are estimated: a value that the second kernel need not load, and
-that the first one need not store if nobody else reads it. A fused kernel is a candidate for further pairs.
+that the first one need not store if nobody else reads it; of a storage of which a kernel touches a part, that part. Two
+kernels that only read the same are tried if these bytes and a launch are worth more than a tie. A fused kernel is a
+candidate for further pairs.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from typing import TypeAlias
 
 from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
-from minductor.analysis.domain import buffer_bytes, count_points
-from minductor.cost.kernel_seconds import Prices
+from minductor.analysis.domain import buffer_bytes
+from minductor.cost.kernel_seconds import TIE, Prices
 from minductor.ir.program.nodes import (
     Extern,
     FusionRefusal,
@@ -49,7 +51,6 @@ from minductor.target import Env
 # EXTRA_LIVE_PER_SAVED times the bytes that it saves
 EXTRA_LIVE_BYTES = 1 << 20
 EXTRA_LIVE_PER_SAVED = 32
-LAUNCH_POINTS = 4096  # points: launching a smaller kernel costs more than its work, so any common data is worth a try
 
 # Gives other forms of a pair of kernels, with other loops, for `join` to try.
 Views: TypeAlias = Callable[[Kernel, Kernel], Iterable[tuple[Kernel, Kernel]]]
@@ -70,10 +71,11 @@ class GreedyFusion:
         self.nodes: list[Node | None] = list(program.nodes)
         # These need a walk through a node's body, and are asked for again and again.
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
-        self.points = [count_points(node, program.hints) if isinstance(node, Kernel) else 0 for node in program.nodes]
         table = program.real_table()
         self.context = JoinContext(table, env.target, program.hints, Prices(table, env.target, program.hints))
         self.sizes = {name: buffer_bytes(buffer, program.hints) for name, buffer in self.context.table.items()}
+        prices = self.context.prices
+        self.alone = [prices.alone(node) if isinstance(node, Kernel) else None for node in program.nodes]
         self.order = AcyclicOrder(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamps = [0] * len(self.nodes)
@@ -205,11 +207,8 @@ class GreedyFusion:
         self.stamps[first] += 1
         self.stamps[second] = -1
         self.is_changed = True
-        self.reads[first], self.writes[first], self.points[first] = (
-            reads(joined),
-            writes(joined),
-            count_points(joined, self.program.hints),
-        )
+        self.reads[first], self.writes[first] = reads(joined), writes(joined)
+        self.alone[first] = self.context.prices.alone(joined)
         for ref in self.reads[first]:
             insort(self.readers[ref], first)
         for ref in self.writes[first]:
@@ -250,12 +249,13 @@ class GreedyFusion:
             saved[other] = saved.get(other, 0) + 1
             flows.add(other)
             for other in self._nearby_readers(node, ref):
-                saved[other] = saved.get(other, 0) + self.sizes[ref.storage]
+                saved[other] = saved.get(other, 0) + self._common_bytes(node, other, ref.storage)
+        mine = self.alone[node]
         for other, amount in saved.items():
-            if other == node or not isinstance(self.nodes[other], Kernel):
+            others = self.alone[other]
+            if other == node or mine is None or others is None:
                 continue
-            least = min(self.points[node], self.points[other])
-            if other in flows or least <= LAUNCH_POINTS or 2 * amount >= least:
+            if other in flows or mine.gain(others, amount) >= (TIE - 1) * (mine.seconds + others.seconds):
                 a, b = min(node, other), max(node, other)
                 yield -amount, a, b, self.stamps[a], self.stamps[b]
 
@@ -263,8 +263,13 @@ class GreedyFusion:
         """Adds the bytes of a value that the second need not load, and the first need not store if it is private."""
         times = 2 if self._is_private(ref, first, second) else 1
         for node in (first, second):
-            saved[node] = saved.get(node, 0) + times * self.sizes[ref.storage]
+            saved[node] = saved.get(node, 0) + times * self._common_bytes(first, second, ref.storage)
             flows.add(node)
+
+    def _common_bytes(self, first: int, second: int, storage: str) -> int:
+        """The bytes of a storage that both of two nodes touch, at most."""
+        sizes = (self.alone[node] for node in (first, second))
+        return min(self.sizes[storage] if size is None else size.touched[storage] for size in sizes)
 
     def _nearby_readers(self, node: int, ref: Ref) -> list[int]:
         """Other readers of a version that are near enough to be compared with this node."""
