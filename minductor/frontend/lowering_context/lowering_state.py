@@ -1,18 +1,30 @@
 """Everything that rules may change while a graph is lowered.
 
-Takes nothing. Gives `LoweringState` with a snapshot of it, so that the work of a rule is kept or undone as one thing.
-Refuses nothing.
+Takes nothing. Gives `LoweringState`, which can be put back to a `Snapshot` of it, so that the work of a rule is kept or
+undone as one thing. Refuses nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 from minductor.core.expressions.expr import Symbol
 from minductor.frontend.capture.captured_graph import Size
 from minductor.frontend.lowering_context.values import ComplexPair
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Buffer, NodeNote, Program, View
+
+# The fields to which a rule only adds. They grow with the graph, so no node may take the time to copy them.
+GROWING = ("nodes", "buffers", "notes", "starts", "regions")
+
+
+class Snapshot(NamedTuple):
+    """A state at one time: the lengths of the fields that only grow, and the values of the others, by name."""
+
+    lengths: Mapping[str, int]
+    values: Mapping[str, object]
 
 
 @dataclass(slots=True)
@@ -39,10 +51,17 @@ class LoweringState:
     number_count: int = 0  # symbols that the lowering invented
     stream_count: int = 0  # operators that draw random numbers
 
-    def snapshot(self) -> LoweringState:
-        """A copy that later changes of this state do not reach."""
-        copy = replace(self)
-        for name in (f.name for f in fields(self)):
-            if isinstance(value := getattr(self, name), list | dict | set):
-                setattr(copy, name, value.copy())
-        return copy
+    def snapshot(self) -> Snapshot:
+        """What `restore` needs to undo all later changes."""
+        lengths = {name: len(getattr(self, name)) for name in GROWING}
+        others = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in GROWING}
+        return Snapshot(lengths, {n: v.copy() if isinstance(v, dict | set) else v for n, v in others.items()})
+
+    def restore(self, before: Snapshot) -> None:
+        """Undoes all changes since a snapshot, which cannot be used again."""
+        for name, length in before.lengths.items():
+            grown: list[object] | dict[str, object] = getattr(self, name)
+            while len(grown) > length:
+                grown.pop() if isinstance(grown, list) else grown.popitem()
+        for name, value in before.values.items():
+            setattr(self, name, value)

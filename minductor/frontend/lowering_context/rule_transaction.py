@@ -27,7 +27,7 @@ def transact(ctx: Lowering, work: Callable[[], Value]) -> Value:
         result = work()
     finally:
         if result is NotImplemented:
-            ctx.state = before
+            ctx.state.restore(before)
     return result
 
 
