@@ -91,6 +91,7 @@ class CpuMachine(NamedTuple):
     memory_cores: float = 6.0  # cores that use up the bandwidth of main memory
     third_jump: float = 1.2e-9  # seconds more where an access goes on at another place of the third-level cache
     memory_jump: float = 4e-9  # seconds more where an access goes on at another place of main memory
+    conflict: float = 3e-9  # seconds more where such places are so far apart that few sets of the cache hold them
     operation: float = 1.5e-10  # seconds of a simple operation on a vector
     scalar: float = 1e-10  # seconds of a simple operation on a scalar
     integer_division: float = 10.0  # operations of dividing an integer, which no vector instruction does

@@ -92,8 +92,9 @@ def _sizes(unknown: Sequence[Symbol]) -> Iterator[Hints]:
 class _Touched(NamedTuple):
     """What some points touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
 
-    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin. The last three: the
-    lines that each level of cache misses again, since data draw more of them than fit.
+    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin; `conflicts`: those of
+    them that share few sets of the second level. The last three: the lines that each level of cache misses again, since
+    data draw more of them than fit.
     """
 
     size: float = 0.0
@@ -101,6 +102,7 @@ class _Touched(NamedTuple):
     second: float = 0.0
     moved: float = 0.0
     places: float = 0.0
+    conflicts: float = 0.0
     first_again: float = 0.0
     second_again: float = 0.0
     third_again: float = 0.0
@@ -158,7 +160,9 @@ class _Access(NamedTuple):
         again = places * drawn * lines - moved if drawn > 1 else 0.0
         levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
         missed = [again * (self.reach > cache) for cache in levels] if again else ()
-        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), min(places * near, most), *missed)
+        begun = min(places * near, most)
+        conflicts = begun if second > max(moved * LINE, machine.second_bytes) else 0
+        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), begun, conflicts, *missed)
 
 
 class _Fact(NamedTuple):
@@ -340,7 +344,8 @@ class _Pricer:
             work = work._replace(second=(whole.moved + whole.first_again) * machine.second_line)
         if once.second <= machine.second_bytes:
             lines, jumps = whole.moved + whole.second_again, whole.places + whole.second_again
-            work = work._replace(third=lines * machine.third_line + jumps * machine.third_jump)
+            third = lines * machine.third_line + jumps * machine.third_jump + whole.conflicts * machine.conflict
+            work = work._replace(third=third)
         if once.size <= machine.third_bytes:
             lines, jumps = whole.moved + whole.third_again, whole.places + whole.third_again
             work = work._replace(memory=lines * machine.memory_line + jumps * machine.memory_jump)

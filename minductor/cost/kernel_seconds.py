@@ -189,9 +189,9 @@ class Prices:
 
 
 def _without_names(shape: Shape) -> tuple[object, ...]:
-    """What decides the price of a shape: all but the names of its storages."""
+    """What decides the price of a shape: all but the names of its storages, and where in them accesses begin."""
     extents, touches, *rest = shape
-    return extents, tuple(touch[1:] for touch in touches), *rest
+    return extents, tuple(touch[1:-1] for touch in touches), *rest
 
 
 def _bytes(shapes: Sequence[Shape]) -> int:

@@ -67,6 +67,7 @@ class Touch(NamedTuple):
     is_store: bool = False
     passes: int = 1  # over a row in which it is needed
     times: int = 1  # loads or stores that are not the same
+    starts: frozenset[int | Expr] = frozenset((0,))  # where they begin, one of each
 
 
 class Work(NamedTuple):
@@ -204,8 +205,8 @@ class _Reader:
         walks = [0] * len(self.ops)  # the passes that need each op, as bits
         for p in range(len(self.ops) - 1, -1, -1):
             op = self.ops[p]
-            if isinstance(op.attrs, Reduce):
-                walks[p] |= 1 << (ends[p] - 1)
+            if isinstance(op.attrs, Reduce):  # its operands are needed while it runs, not where its result is used
+                walks[p] = 1 << (ends[p] - 1)
             elif isinstance(op.attrs, EFFECTS):
                 walks[p] |= 1 << ends[p]
             mine = walks[p]
@@ -258,7 +259,6 @@ class _Reader:
     def touches(self) -> tuple[Touch, ...]:
         """The accesses, each kind once."""
         found: dict[tuple[str, bool, Steps], Touch] = {}
-        seen: set[tuple[str, bool, Expr]] = set()
         for p, each in self.accesses():
             ref, index = each.ref, each.index
             is_store = not isinstance(each, Load)
@@ -267,16 +267,16 @@ class _Reader:
             steps = touch.steps
             if is_drawn:  # data decide where it is along its axes
                 steps = tuple(None if step == 0 and axes >> n & 1 else step for n, step in enumerate(steps))
-            key, access = (ref.storage, is_store, steps), (ref.storage, is_store, index)
+            key = ref.storage, is_store, steps
             before = found.get(key)
             if before is None:
-                found[key] = Touch(touch[0], touch[1], steps, axes, touch[4], touch[5], touch[6], is_store, passes)
-            elif access not in seen or axes | before.axes != before.axes or passes > before.passes:
-                times = before.times + (access not in seen)
-                size = min(before.storage_bytes, before.size // before.times * times)
+                fixed = touch.size, touch.storage_bytes, touch.drawn
+                found[key] = Touch(touch[0], touch[1], steps, axes, *fixed, is_store, passes, 1, touch.starts)
+            elif not touch.starts <= before.starts or axes | before.axes != before.axes or passes > before.passes:
+                starts = before.starts | touch.starts
+                size = min(before.storage_bytes, before.size // before.times * len(starts))
                 axes, passes = before.axes | axes, max(before.passes, passes)
-                found[key] = before._replace(axes=axes, passes=passes, times=times, size=size)
-            seen.add(access)
+                found[key] = before._replace(axes=axes, passes=passes, times=len(starts), starts=starts, size=size)
         return tuple(found.values())
 
     def accesses(self) -> Iterator[tuple[int, Load | Store | Atomic]]:
@@ -294,12 +294,15 @@ class _Reader:
         """A load at an index, wherever it stands; and whether data decide its place."""
         buffer = self.table[storage]
         size, whole = buffer.dtype.itemsize, buffer_bytes(buffer, self.hints)
-        steps, is_drawn = _steps(index, *self.places)
+        steps, start, is_drawn = _steps(index, *self.places)
+        starts = frozenset((start,))
         if is_drawn:  # how far it reaches depends on the kernel's checks
-            return Touch(storage, size, steps, 0, whole, whole, self.reach(index, size, whole)), True
+            reach = self.reach(index, size, whole)
+            return Touch(storage, size, steps, 0, whole, whole, reach, starts=starts), True
         moved = prod(extent for extent, step in zip(self.extents, steps, strict=True) if step != 0)
-        made = self.known[storage, index] = Touch(storage, size, steps, 0, min(whole, moved * size), whole), False
-        return made
+        made = Touch(storage, size, steps, 0, min(whole, moved * size), whole, starts=starts)
+        self.known[storage, index] = made, False
+        return made, False
 
     def reach(self, index: Expr, itemsize: int, whole: int) -> int:
         """The bytes of the part of a storage in which data decide on one element."""
@@ -438,17 +441,20 @@ def inlined(
         axes = use.axes & sum(1 << n for n, step in enumerate(use.steps) if step != 0)
         if is_stored:
             _add_touch(found, use._replace(is_store=True, passes=1))
+        spared = use.times * (MOVED + CHECK * is_index)
         for touch in producer.touches:
             if not touch.is_store:
-                _add_touch(found, _used(touch, use, places, axes, share))
+                _add_touch(found, _used(touch, use, places, axes, share, store.steps))
         for each in producer.work:
             around = axes & sum(1 << n for n, at in enumerate(places) if at is None or each.axes >> at[0] & 1)
             key = around, each.size, use.passes
             old = work.get(key, Work(*key))
-            spared = use.times * (MOVED + CHECK * is_index) if each.axes == store.axes else 0
+            operations = old.operations + use.times * each.operations
+            less = min(spared, operations) if each.axes == store.axes else 0
+            spared -= less
             work[key] = Work(
                 *key,
-                max(0, old.operations + use.times * each.operations - spared),
+                operations - less,
                 old.functions + use.times * each.functions,
                 old.divisions + use.times * each.divisions,
             )
@@ -473,8 +479,8 @@ def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: St
     return found
 
 
-def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: float) -> Touch:
-    """An access of a producer where a consumer uses the result."""
+def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: float, store: Steps) -> Touch:
+    """An access of a producer where a consumer uses the result, which lies `store` elements apart."""
     steps: list[int | None] = []
     for place, step in zip(places, use.steps, strict=True):
         if step == 0:
@@ -486,9 +492,20 @@ def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: 
     moved = sum(1 << n for n, step in enumerate(steps) if step != 0)
     drawn = max(touch.drawn, min(touch.storage_bytes, use.drawn) if moved else 0)
     size = max(touch.itemsize, int(touch.size * share)) if moved else touch.size
-    times = touch.times * use.times
+    starts = frozenset(_start(own, at, touch.steps, store) for own in touch.starts for at in use.starts)
     fixed = touch.storage, touch.itemsize, tuple(steps), axes
-    return Touch(*fixed, size, touch.storage_bytes, drawn, passes=use.passes, times=times)
+    return Touch(*fixed, size, touch.storage_bytes, drawn, False, use.passes, len(starts), starts)
+
+
+def _start(own: int | Expr, at: int | Expr, steps: Steps, store: Steps) -> int | Expr:
+    """Where an access of a producer begins, of which the consumer uses the results from `at` on."""
+    if not at or not isinstance(at, int):
+        return own + at
+    for step, other in sorted(zip(store, steps, strict=True), key=lambda pair: -abs(pair[0] or 0)):
+        if step:
+            count, at = divmod(at, step)
+            own += count * (other or 0)
+    return own
 
 
 def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> None:
@@ -498,8 +515,9 @@ def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> Non
     if old is None:
         found[key] = touch
         return
-    size, times = max(old.size, touch.size), max(old.times, touch.times)
-    found[key] = old._replace(axes=old.axes | touch.axes, size=size, passes=max(old.passes, touch.passes), times=times)
+    axes, size, passes = old.axes | touch.axes, max(old.size, touch.size), max(old.passes, touch.passes)
+    starts = old.starts | touch.starts
+    found[key] = old._replace(axes=axes, size=size, passes=passes, times=len(starts), starts=starts)
 
 
 # --- reading
@@ -514,8 +532,8 @@ def _units(name: str, dtype: DType | None) -> tuple[int, int, int]:
 
 
 @lru_cache(8192)  # fusion asks for the same few indices again with each kernel that it tries
-def _steps(index: Expr, symbols: tuple[Symbol, ...], hints: Hints) -> tuple[Steps, bool]:
-    """How far an index moves along each axis, sizes that are not known estimated; and whether data decide it."""
+def _steps(index: Expr, symbols: tuple[Symbol, ...], hints: Hints) -> tuple[Steps, int | Expr, bool]:
+    """How far an index moves along each axis, sizes that are not known estimated; its start; and if data decide it."""
     names = free_symbols(index)
     split = linear(index, symbols)
     steps: list[int | None] = []
@@ -524,4 +542,6 @@ def _steps(index: Expr, symbols: tuple[Symbol, ...], hints: Hints) -> tuple[Step
         known = as_int(step)
         is_known = known is not None or all(s.kind == "size" for s in free_symbols(step))
         steps.append(known if known is not None else estimate(step, hints) if is_known else None)
-    return tuple(steps), any(symbol.kind == "value" for symbol in names)
+    start = split[1] if split else index
+    known = as_int(start)
+    return tuple(steps), start if known is None else known, any(symbol.kind == "value" for symbol in names)

@@ -23,6 +23,7 @@ LANES = 256  # bytes of the lanes of a reduction
 BLOCK = 4096  # elements along the vector axis that one thread takes at least, where nothing is reduced
 COLUMNS = 256  # the same where the other axes are reduced
 CROSSED = 16  # elements along the vector axis of a block of a transposed load
+GROUP = 8  # rows that a reduction of columns adds to each other before it adds them to the sum
 WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
 PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
 PART_ROWS = 8  # rows of a part, where rows and columns are reduced
@@ -39,6 +40,7 @@ class _Lines(NamedTuple):
     second: float = 0.0
     third: float = 0.0
     third_places: float = 0.0
+    conflicts: float = 0.0  # places that share few sets of the second level
     memory: float = 0.0
     memory_places: float = 0.0
 
@@ -65,6 +67,7 @@ def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMach
         memory = lines.memory * machine.memory_line + lines.memory_places * machine.memory_jump
     if size > machine.second_bytes * used:
         third = lines.third * machine.third_line + lines.third_places * machine.third_jump
+        third += lines.conflicts * machine.conflict
     if size > machine.first_bytes * used:
         second = lines.second * machine.second_line
     cache = second / used + third / min(used, machine.third_cores)
@@ -222,23 +225,27 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
     is_far = [
         sum(reach * _apart(touch, vector, cache) for touch, reach in scattered.items()) > cache for cache in machine[:2]
     ]
-    size = second = third = third_places = memory = memory_places = 0.0
+    size = second = third = third_places = conflicts = memory = memory_places = 0.0
     for touch in shape.touches:
         lines, places, drawn = _touched(shape.extents, touch)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
-        if touch in scattered and touch.is_store:
-            missed = shape.points(touch.axes) * touch.times * (1 + touch.is_store) - moved
-            second += missed * is_far[0]
-            third += missed * is_far[1]
+        if touch in scattered and (touch.is_store or shape.joined):
+            missed = shape.points(touch.axes) * touch.times * touch.passes / _at_once(shape, touch, vector) - lines
+            second += missed * (1 + touch.is_store) * is_far[0]
+            third += missed * (1 + touch.is_store) * is_far[1]
+            third_places += missed * is_far[1]
+            if is_far[1] and _apart(touch, vector, machine.second_bytes) > LINE:
+                conflicts += missed + lines
         passes = [touch.passes if row > cache else 1 for cache in machine[:3]]
         again = [drawn * (touch.drawn > cache) for cache in machine[:3]]
         second += moved * passes[0] + again[0]
         third += moved * passes[1] + again[1]
-        third_places += places * passes[1] + again[1]
+        pieces = max(places, _pieces(shape, touch, vector))
+        third_places += pieces * passes[1] + again[1]
         memory += moved * passes[2] + again[2]
-        memory_places += places * passes[2] + again[2]
-    return _Lines(size, second, third, third_places, memory, memory_places)
+        memory_places += pieces * passes[2] + again[2]
+    return _Lines(size, second, third, third_places, conflicts, memory, memory_places)
 
 
 def _scattered(shape: Shape, touch: Touch, vector: int | None) -> int:
@@ -247,18 +254,36 @@ def _scattered(shape: Shape, touch: Touch, vector: int | None) -> int:
     A load may be staged in blocks where nothing is reduced (the recipe `transposed`); then it walks along its lines.
     """
     step = None if vector is None else touch.steps[vector]
-    if vector is None or shape.joined or not step or abs(step) * touch.itemsize <= LINE or touch.drawn:
-        return 0  # measured: a reduction that stores its row down a column takes no longer than a kernel for each
+    if vector is None or not step or abs(step) * touch.itemsize <= LINE or touch.drawn:
+        return 0
     if all(abs(step or LINE) * touch.itemsize >= LINE for axis, step in enumerate(touch.steps) if axis != vector):
         return 0  # no line is used twice
+    if shape.joined:
+        return shape.extents[vector] if shape.joined >> vector & 1 else min(COLUMNS, shape.extents[vector])
     is_staged = any(not each.is_store and (each.steps[vector] or 0) > 1 for each in shape.touches)
     return min(CROSSED, shape.extents[vector]) if is_staged else shape.extents[vector]
+
+
+def _at_once(shape: Shape, touch: Touch, vector: int | None) -> int:
+    """How many elements of one line a loop takes at once: a reduction of columns adds some rows to each other first."""
+    is_grouped = vector is not None and not shape.joined >> vector & 1
+    along = (step for n, step in enumerate(touch.steps) if shape.joined >> n & 1)
+    return GROUP if is_grouped and any(step in (1, -1) for step in along) else 1
 
 
 def _apart(touch: Touch, vector: int | None, cache: int) -> int:
     """The bytes of a cache that each line of a strided access takes up: lines a power of two apart share few sets."""
     step = 0 if vector is None else touch.steps[vector] or 0
     return max(LINE, gcd(step * touch.itemsize, cache // WAYS))
+
+
+def _pieces(shape: Shape, touch: Touch, vector: int | None) -> float:
+    """The places at which a walk down columns begins: one in each row of a block of neighbouring columns."""
+    if vector is None or not shape.joined or shape.joined >> vector & 1 or touch.steps[vector] not in (1, -1):
+        return 0.0
+    wide = COLUMNS if shape.walked_again else WIDE_COLUMNS
+    length = shape.extents[vector]
+    return shape.points(touch.axes) / length * -(-length // wide) if length > wide else 0.0
 
 
 def _row_bytes(shape: Shape, vector: int | None) -> float:

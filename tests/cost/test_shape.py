@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from minductor.core.dtypes import F32, F64
 from minductor.cost.kernel_seconds import Prices
-from minductor.cost.shape import Shape, inlined, merged
+from minductor.cost.shape import MOVED, Shape, inlined, merged
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
@@ -134,6 +135,64 @@ def test_a_value_that_is_used_twice_is_computed_twice() -> None:
     assert {"arg0"} < loads
     kept = inlined(exp, sub, store, is_stored=True)
     assert sum(touch.size for touch in kept.touches) - sum(touch.size for touch in once.touches) == 4 * 64 * 512
+
+
+def test_elements_that_lie_apart_are_computed_for_each() -> None:
+    """However they are added up: y[:, :-2] + y[:, 1:-1] + y[:, 2:]."""
+    s = Sketch()
+    y = s.op("exp", s.input(64, 512))
+    parts = [narrow(y, 1, start, 510) for start in range(3)]
+    program = s.done(s.op("add", s.op("add", parts[0], parts[1]), parts[2]))
+    exp, first, second = shapes(program, CPU)
+    together = inlined(second, first, "buf2")
+    assert next(touch.times for touch in together.touches if touch.storage == "buf1") == 3
+    once = inlined(together, exp, "buf1")
+    assert next(touch.times for touch in once.touches if touch.storage == "arg0") == 3
+    assert sum(work.functions for work in once.work) == 3 * sum(work.functions for work in exp.work)
+
+
+def test_the_store_and_the_load_of_a_value_are_spared_once() -> None:
+    """Also where a producer computes with values of several sizes."""
+    s = Sketch()
+    x = s.input(4096)
+    made = s.pointwise(lambda b, v: b.cast(b.op("exp", b.cast(v, F64)), F32), x)
+    program = s.done(s.op("neg", made))
+    first, second = shapes(program, CPU)
+    assert len(first.work) == 2
+    apart, together = (
+        sum(work.operations for shape in each for work in shape.work)
+        for each in ((first, second), (inlined(second, first, "buf1"),))
+    )
+    assert apart - together == MOVED
+
+
+def test_a_value_is_walked_over_once_for_two_reductions_that_end_together() -> None:
+    """The column sums of centred rows are added up where the centred rows are stored."""
+    s = Sketch()
+    x = s.input(256, 512)
+    centred = s.op("sub", x, s.reduce("sum", x, 1))
+    program = fuse(inline(s.done(centred, s.reduce("sum", centred, 0)), CPU), CPU)
+    (load,) = (touch for touch in prices(program, CPU).shape(only(program)).touches if touch.storage == "arg0")
+    assert load.passes == 2
+
+
+def test_a_reduction_does_not_store_its_row_down_a_column_where_lines_leave_the_cache() -> None:
+    """Two kernels do: the second one transposes blocks that fit the cache."""
+    for size, kernels in ((64, 1), (2048, 2)):
+        s = Sketch()
+        x = s.input(size, size)
+        program = s.done(s.reduce("sum", x, 1), s.pointwise(lambda b, value: value, transpose(x, 0, 1)))
+        assert len(fuse(inline(program, CPU), CPU).nodes) == kernels
+
+
+def test_columns_in_blocks_begin_anew_in_each_row() -> None:
+    """Where rows are wider than a block of columns; narrow ones lie one behind the other."""
+    costs: list[float] = []
+    for columns in (1024, 2048):
+        s = Sketch()
+        program = s.done(s.reduce("sum", s.input((1 << 24) // columns, columns), 0))
+        costs.append(prices(program, CPU)._cost(shapes(program, CPU)[0], 1 << 40)[0].memory)
+    assert costs[1] > 1.02 * costs[0]
 
 
 def test_what_takes_longer_is_said_with_figures() -> None:
