@@ -1,8 +1,8 @@
 """Kernels that reduce along rows and along columns of a matrix in one pass over the data.
 
 Takes a body and its axes. Gives the axes of the two reductions (`both_ways`), and in how many parts threads can share
-the rows (`most_parts`). Refuses, with a reason (`objection`), bodies that such a kernel cannot compute or would compute
-slowly.
+the rows (`most_parts`). Refuses, with a reason (`objection`), bodies that such a kernel cannot compute. Whether one
+pass is faster than two is a price (`cost/shape_cpu.py`).
 
 The backward of a layer norm is the pattern. It sums along each row for the gradient of the input, and over all rows,
 for each column, for the gradients of weight and bias. All these sums read the same two matrices. The kernel walks row
@@ -13,6 +13,7 @@ which are added at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from minductor.core.expressions.expr import Symbol, as_int, linear
@@ -21,8 +22,6 @@ from minductor.ir.program.nodes import Axis, Body, Reduce, body_reads, body_writ
 
 ACCUMULATOR_BYTES = 512 * 1024  # of all parts together: they lie on the stack, and are added while in the cache
 PART_ROWS = 8  # a part with fewer rows spends most of its time initialising and adding its accumulators
-FEW_PARTS = 8  # fewer parts than this leave threads idle, which matters for more than MANY_POINTS
-MANY_POINTS = 1 << 15  # elements
 
 
 class BothWays(NamedTuple):
@@ -68,20 +67,21 @@ def _contiguous(body: Body, symbols: Sequence[Symbol], groups: Sequence[frozense
 
 def most_parts(body: Body, axes: Sequence[Axis], ways: BothWays, hints: Hints) -> int | None:
     """The largest number of parts of the rows, by the sizes above; None if the number of columns is not known."""
-    width = 1
-    for axis in axes:
-        if axis.name in ways.columns:
-            extent = as_int(axis.extent)
-            if extent is None:
-                return None
-            width *= extent
+    carried = _accumulator_bytes(body, axes, ways)
+    rows = estimate([axis.extent for axis in axes if axis.name in ways.rows], hints)
+    return None if carried is None else min(rows // PART_ROWS, ACCUMULATOR_BYTES // max(1, carried))
+
+
+def _accumulator_bytes(body: Body, axes: Sequence[Axis], ways: BothWays) -> int | None:
+    """The bytes of the accumulators of one part; None if the number of columns is not known."""
+    extents = [as_int(axis.extent) for axis in axes if axis.name in ways.columns]
+    known = [extent for extent in extents if extent is not None]
     sums = [op for op in body.ops if isinstance(op.attrs, Reduce) and ways.rows == frozenset(op.attrs.axes)]
     carried = sum(d.itemsize for op in sums for a in op.args if (d := body.ops[a].dtype) is not None)
-    rows = estimate([axis.extent for axis in axes if axis.name in ways.rows], hints)
-    return min(rows // PART_ROWS, ACCUMULATOR_BYTES // max(1, carried * width))
+    return carried * prod(known) if len(known) == len(extents) else None
 
 
-def objection(body: Body, axes: Sequence[Axis], ways: BothWays, hints: Hints) -> str | None:
+def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
     """The reason, shown to the user, why a body must not be one kernel that reduces both ways; None if it may."""
     every = ways.columns | ways.rows
     varying = _depends_on_reduction(body, ways.rows)
@@ -92,11 +92,11 @@ def objection(body: Body, axes: Sequence[Axis], ways: BothWays, hints: Hints) ->
             return f"would repeat a store or check that does not depend on {_names(every - set(op.axes))}"
         if isinstance(op.attrs, Reduce) and frozenset(op.loop_axes) != every:
             return "reduces the result of another reduction"
-    parts = most_parts(body, axes, ways, hints)
-    if parts is None:
+    carried = _accumulator_bytes(body, axes, ways)
+    if carried is None:
         return f"needs an accumulator for each element of {_names(ways.columns)}, whose number is not known"
-    if parts < FEW_PARTS and estimate([axis.extent for axis in axes], hints) > MANY_POINTS:
-        return f"only {parts} parts of {_names(ways.rows)} could run in parallel"
+    if carried > ACCUMULATOR_BYTES:
+        return f"needs {carried} bytes of accumulators for {_names(ways.columns)}; a stack has {ACCUMULATOR_BYTES}"
     return None
 
 

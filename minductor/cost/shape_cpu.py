@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import gcd, log2
 from typing import NamedTuple
 
+from minductor.analysis.both_ways import ACCUMULATOR_BYTES, PART_ROWS
 from minductor.cost.seconds import Cost
 from minductor.cost.shape import WORD, Shape, Touch
 from minductor.target import CpuMachine
@@ -26,7 +27,6 @@ CROSSED = 16  # elements along the vector axis of a block of a transposed load
 GROUP = 8  # rows that a reduction of columns adds to each other before it adds them to the sum
 WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
 PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
-PART_ROWS = 8  # rows of a part, where rows and columns are reduced
 SHORT_ROW = 40  # elements of a row; as many rows as a vector has lanes are reduced at once
 KEPT = 2  # operations of a value that is kept for a later pass over the row
 SHARING = 64  # rows that share the indices of gathers
@@ -83,8 +83,10 @@ def _used(shape: Shape, vector: int | None, threads: int) -> float:
     """How many threads have something to do, on average."""
     kept = shape.every & ~shape.joined
     count = float(shape.points(kept))
-    if across := _across(shape):  # threads share the rows
-        count *= max(1, min(PARTS, shape.points(across) // PART_ROWS))
+    if across := _across(shape, vector):  # threads share the rows
+        most = ACCUMULATOR_BYTES // max(1, _accumulator_bytes(shape, across))
+        parts = min(shape.points(across) // PART_ROWS, most, shape.points(shape.every) // PART)
+        count *= max(1, min(PARTS, parts))
         return count / -(-count // threads)
     if vector is not None and kept >> vector & 1:
         length = shape.extents[vector]
@@ -95,12 +97,18 @@ def _used(shape: Shape, vector: int | None, threads: int) -> float:
     return max(1.0, count / -(-count // threads))
 
 
-def _across(shape: Shape) -> int:
+def _across(shape: Shape, vector: int | None) -> int:
     """The rows of a kernel that reduces along rows and along columns in one walk; 0 for any other kernel."""
     groups = {join.reduced for join in shape.joins}
-    if len(groups) < 2 or shape.joined == shape.walked_again:
+    if len(groups) != 2 or vector is None:
         return 0
-    return shape.joined & ~shape.walked_again if shape.walked_again in groups else 0
+    one, other = groups
+    return 0 if one & other else one if other >> vector & 1 else other
+
+
+def _accumulator_bytes(shape: Shape, across: int) -> int:
+    """The bytes of the accumulators of the reductions over the rows `across`."""
+    return sum(WORD * join.values * shape.points(join.kept) for join in shape.joins if join.reduced == across)
 
 
 # --- operations
@@ -204,11 +212,12 @@ def _joins(shape: Shape, machine: CpuMachine, vector: int) -> Iterator[float]:
     """The seconds of each reduction beside its operations: waiting for its lanes, and joining them."""
     length = shape.extents[vector]
     lanes = min(LANES // WORD, 1 << (length.bit_length() - 1))
+    times = 2 if _across(shape, vector) else 1  # else several rows are added before they are added to the accumulators
     for join in shape.joins:
         results = shape.points(join.kept)
         if not join.reduced >> vector & 1:  # an accumulator for each element of the vector
             points = shape.points(join.kept | join.reduced)
-            yield points * WORD / machine.vector_bytes * machine.operation * join.values
+            yield times * points * WORD / machine.vector_bytes * machine.operation * join.values
             continue
         yield results * machine.join * OVERLAP * join.operations
         if length % lanes:
@@ -226,6 +235,13 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         sum(reach * _apart(touch, vector, cache) for touch, reach in scattered.items()) > cache for cache in machine[:2]
     ]
     size = second = third = third_places = conflicts = memory = memory_places = 0.0
+    around = 0
+    if across := _across(shape, vector):  # each row passes the accumulators of all columns
+        accumulators = _accumulator_bytes(shape, across)
+        around = accumulators + sum(t.itemsize * shape.points(t.axes & ~across) for t in shape.touches if t.passes == 1)
+        missed = 2 * accumulators / LINE * shape.points(across)
+        second += missed * (row + around > machine.first_bytes)
+        third += missed * (row + around > machine.second_bytes)
     for touch in shape.touches:
         lines, places, drawn = _touched(shape.extents, touch)
         size += lines * LINE
@@ -237,7 +253,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
             third_places += missed * is_far[1]
             if is_far[1] and _apart(touch, vector, machine.second_bytes) > LINE:
                 conflicts += missed + lines
-        passes = [touch.passes if row > cache else 1 for cache in machine[:3]]
+        passes = [touch.passes if row + around > cache else 1 for cache in machine[:3]]
         again = [drawn * (touch.drawn > cache) for cache in machine[:3]]
         second += moved * passes[0] + again[0]
         third += moved * passes[1] + again[1]

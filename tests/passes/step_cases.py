@@ -557,7 +557,7 @@ REFUSALS = (
     Refusal("across_rows", "cpu", "across_rows", lambda: highest(70, 70, over=1), "the rows are too long"),
     Refusal("across_rows", "cpu", "across_rows", lambda: highest(7, over=0), "there is one row"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", cases.group_norm, "only rows are reduced"),
-    Refusal("rows_and_columns", "cpu", "rows_and_columns", lambda: both_sums(8, 8000), "too few parts for the threads"),
+    Refusal("rows_and_columns", "cpu", "rows_and_columns", lambda: both_sums(2, 131073), "they need too large a stack"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(70, 70), "the rows are too long"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(40, 7), "the rows are too few"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: summed(70, 7, over=1), "they have one reduction only"),

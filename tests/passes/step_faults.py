@@ -56,7 +56,7 @@ FAULTS = (
     Fault("across_rows", "refusal", "short > ACROSS", "short < 1"),
     Fault("across_rows", "refusal", "not draft.kept or", ""),
     Fault("rows_and_columns", "nest", "for n in inner)", "for n in down)"),
-    Fault("rows_and_columns", "refusal", "hints) is not None", 'hints) == ""', "cpu_steps:_both_ways"),
+    Fault("rows_and_columns", "refusal", "ways) is not None", 'ways) == ""', "cpu_steps:_both_ways"),
     Fault("rows_side_by_side", "nest", '        draft.level(beside, "vector"),\n', ""),
     Fault("rows_side_by_side", "nest", "for name in draft.kept if name != beside", "for name in ()"),
     Fault("rows_side_by_side", "refusal", "length <= SHORT_ROW", "length"),

@@ -103,12 +103,12 @@ def scalar(b: Builder, axes: Sequence[Axis], x: int) -> None:
 def test_what_one_pass_cannot_do(fill: Callable[[Builder, Sequence[Axis], int], None], reason: str) -> None:
     axes, b, x = matrix(64, 32)
     fill(b, axes, x)
-    assert objection(b.build(), axes, WAYS, ()) == reason
+    assert objection(b.build(), axes, WAYS) == reason
 
 
 def test_columns_of_unknown_extent_have_no_accumulators() -> None:
     axes, body = sums(64, S0)
-    assert objection(body, axes, WAYS, ()) == ("needs an accumulator for each element of i1, whose number is not known")
+    assert objection(body, axes, WAYS) == ("needs an accumulator for each element of i1, whose number is not known")
 
 
 def only_kernel(program: Program) -> Kernel:

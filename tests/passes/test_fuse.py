@@ -136,13 +136,26 @@ def test_rows_and_columns_of_reads_in_both_orders_stay_two() -> None:
     assert reasons(made) == ["reductions over i0 and over i1 need different loops"]
 
 
-@pytest.mark.parametrize(("rows", "columns", "count"), [(64, 16384, 1), (64, 16385, 2), (63, 600, 2), (63, 500, 1)])
-def test_accumulators_of_columns_stand_in_few_parts(rows: int, columns: int, count: int) -> None:
+def both_sums(rows: int, columns: int) -> Program:
     s = Sketch()
     x = s.input(rows, columns)
-    made = fused(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)))
+    return fused(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)))
+
+
+@pytest.mark.parametrize(("rows", "columns", "count"), [(64, 1024, 1), (63, 600, 1), (1024, 4096, 1), (16, 65536, 2)])
+def test_rows_and_columns_are_summed_in_one_pass_where_threads_share_enough_of_them(
+    rows: int, columns: int, count: int
+) -> None:
+    """Threads share parts of at least 8 rows, whose accumulators lie on one stack; columns alone are shared as well."""
+    made = both_sums(rows, columns)
     assert len(kernels(made)) == count
-    assert reasons(made) == ["only 7 parts of i0 could run in parallel"][: count - 1]
+    found = [note for note in made.notes if isinstance(note, FusionRefusal)]
+    assert len(found) == count - 1
+    assert all(n.reason.startswith("together they would need more") and "us together" in n.figures for n in found)
+
+
+def test_accumulators_of_columns_that_do_not_fit_a_stack_are_refused() -> None:
+    assert reasons(both_sums(2, 131073)) == ["needs 524292 bytes of accumulators for i1; a stack has 524288"]
 
 
 def test_a_column_sum_joins_what_makes_its_data() -> None:

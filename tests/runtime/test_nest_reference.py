@@ -140,7 +140,7 @@ def can_be_fused(kernel: Kernel) -> bool:
     ways = both_ways(kernel.body, kernel.axes)
     if ways is None:
         return len(reduced_groups(kernel.body)) < 2
-    return objection(kernel.body, kernel.axes, ways, ()) is None
+    return objection(kernel.body, kernel.axes, ways) is None
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])

@@ -360,11 +360,7 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
         return _needs_different_loops(body)
     columns = _reduced(body) | _scanned(body).keys() if ways is None else ways.columns
     return (
-        (
-            _one_way_objection(body, axes, columns)
-            if ways is None
-            else both_ways_objection(body, axes, ways, context.hints)
-        )
+        (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
         # a kernel that scans and does not reduce reads its row only once
         or _overwriting_objection(body, columns if _reduced(body) else set(), extents, context.table)
         or next(

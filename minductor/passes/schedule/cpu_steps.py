@@ -276,9 +276,9 @@ def _part(draft: Draft, name: str, count: int) -> Level:
 
 def _both_ways(draft: Draft) -> BothWays | None:
     """The axes of rows and columns, if the kernel reduces both in one pass."""
-    kernel, hints = draft.kernel, draft.touches.hints
+    kernel = draft.kernel
     ways = both_ways(kernel.body, kernel.axes)
-    return None if ways is None or objection(kernel.body, kernel.axes, ways, hints) is not None else ways
+    return None if ways is None or objection(kernel.body, kernel.axes, ways) is not None else ways
 
 
 def rows_and_columns(draft: Draft) -> Draft | None:
