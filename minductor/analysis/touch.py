@@ -28,6 +28,16 @@ class Touch(NamedTuple):
     is_store: bool
     dtype: DType
 
+    @property
+    def hops_along(self) -> str | None:
+        """The axis along which its elements are near each other, of an access that is contiguous along none.
+
+        That is the last one along which its step is not constant, as of an image that is read at computed places.
+        """
+        if any(step in (1, -1) for step in self.steps.values()):
+            return None
+        return next((name for name in reversed(self.steps) if self.steps[name] is None), None)
+
 
 class Touches:
     """All loads and stores of a kernel, and the questions about its axes that they answer.
@@ -69,8 +79,8 @@ class Touches:
         return Touch(steps, self.size(moved) * dtype.itemsize * (2 if is_store else 1), is_store, dtype)
 
     def contiguous_bytes(self, name: str) -> int:
-        """The weight of the accesses that are contiguous along an axis, forwards or backwards."""
-        return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1))
+        """The weight of the accesses that are contiguous along an axis, forwards or backwards, or hop along it."""
+        return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1) or touch.hops_along == name)
 
     def vector_axis(self) -> str | None:
         """The axis along which most bytes are contiguous; None for a kernel without axes."""

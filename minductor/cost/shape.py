@@ -130,12 +130,15 @@ class Shape(NamedTuple):
         return (1 << len(self.extents)) - 1
 
     def contiguous(self) -> list[int]:
-        """The axes along which some access is contiguous, that of most bytes first; of equals the last one."""
+        """The axes along which some access is contiguous, that of most bytes first; of equals the last one.
+
+        Of an access that is contiguous along none, the last axis along which its step is not constant counts.
+        """
         claims = [0] * len(self.extents)
         for touch in self.touches:
-            for axis, step in enumerate(touch.steps):
-                if step in (1, -1) and self.extents[axis] > 1:
-                    claims[axis] += touch.size
+            beside = [axis for axis, step in enumerate(touch.steps) if step in (1, -1)]
+            for axis in beside or [axis for axis, step in enumerate(touch.steps) if step is None][-1:]:
+                claims[axis] += touch.size if self.extents[axis] > 1 else 0
         found = [axis for axis, claim in enumerate(claims) if claim]
         return sorted(found, key=lambda axis: (-claims[axis], -axis))
 

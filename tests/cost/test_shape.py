@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from minductor.core.dtypes import F32, F64
+from minductor.analysis.touch import Touches
+from minductor.core.dtypes import F32, F64, I64
+from minductor.core.expressions.expr import integer
 from minductor.cost.kernel_seconds import Prices
 from minductor.cost.shape import MOVED, Shape, inlined, merged
+from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
@@ -243,3 +246,19 @@ def test_of_a_slice_only_its_part_counts() -> None:
     first, second = (node for node in program.nodes if isinstance(node, Kernel))
     alone = prices(program, CPU).alone
     assert [alone(kernel).touched["arg0"] for kernel in (first, second)] == [64 * 32 * 4, 2 * 64 * 32 * 4]
+
+
+def test_rows_read_at_computed_places_run_along_the_row() -> None:
+    """Sums of a magnified image's rows: the results lie beside each other, the elements of 32 rows do not."""
+    s = Sketch()
+    x, out = s.input(32, 128), s.buffer((32, 1))
+    (row, column), _, b = s.loop((32, 256))
+    half = b.op("mul", b.index(column.symbol, F32), b.constant(0.5, F32))
+    place = b.check(b.cast(half, I64), integer(128), wrap=False)
+    value = b.load(x.ref, 128 * row.symbol + place, F32)
+    b.store(out.ref, row.symbol, b.reduce([value], [column.name], combine("sum", F32)))
+    s.kernel((row, column), b)
+    program = s.done(out)
+    kernel = only(program)
+    assert Touches(kernel, program.real_table(), program.hints).vector_axis() == column.name
+    assert shapes(program, CPU)[0].contiguous() == [1, 0]
