@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from minductor.analysis.both_ways import ACCUMULATOR_BYTES, PART_ROWS
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import WORD, Shape, Touch
+from minductor.cost.shape import WORD, Shape, Touch, Work
 from minductor.target import CpuMachine
 
 THREADS = (1, 16)  # with which a kernel is priced
@@ -28,6 +28,7 @@ GROUP = 8  # rows that a reduction of columns adds to each other before it adds 
 WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
 PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
 SHORT_ROW = 40  # elements of a row; as many rows as a vector has lanes are reduced at once
+KEPT_ROW = 512 * 1024  # bytes of a row of values that is kept; of longer ones a later pass computes them again
 KEPT = 2  # operations of a value that is kept for a later pass over the row
 SHARING = 64  # rows that share the indices of gathers
 OVERLAP = 0.5  # of the seconds of a join: the next row does not wait for it
@@ -164,7 +165,8 @@ def _vectors(shape: Shape, machine: CpuMachine, vector: int) -> float:
             total += points * units * machine.scalar
             continue
         whole, rest = divmod(length, max(1, machine.vector_bytes // work.size))
-        again = (work.passes - 1) * min(work.operations, KEPT)
+        later = min(work.operations, KEPT) if _is_kept(shape, work, vector) else work.operations
+        again = (work.passes - 1) * later
         units = points / length * slow * (work.operations + again) * (whole + rest.bit_count())
         total += machine.operation * (units + points * work.divisions * machine.integer_division)
     for touch in shape.touches:
@@ -178,6 +180,12 @@ def _vectors(shape: Shape, machine: CpuMachine, vector: int) -> float:
             narrow = touch.itemsize < WORD
             total += points * (machine.narrow_gather if narrow else machine.gather) * machine.operation
     return total + _loops(shape, machine, vector) + sum(_joins(shape, machine, vector))
+
+
+def _is_kept(shape: Shape, work: Work, vector: int) -> bool:
+    """Whether values that a later pass over the row needs are kept, of columns for a block of neighbours."""
+    beside = 1 if shape.joined >> vector & 1 else min(shape.extents[vector], COLUMNS)
+    return work.size * shape.points(shape.walked_again & work.axes) * beside <= KEPT_ROW
 
 
 def _order(shape: Shape, vector: int | None) -> list[int]:

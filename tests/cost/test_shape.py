@@ -188,6 +188,18 @@ def test_a_reduction_does_not_store_its_row_down_a_column_where_lines_leave_the_
         assert len(fuse(inline(program, CPU), CPU).nodes) == kernels
 
 
+def test_values_of_a_row_that_is_too_long_to_keep_are_computed_again() -> None:
+    """In each pass over it."""
+    costs: list[float] = []
+    for length in (1 << 17, 1 << 18):
+        s = Sketch()
+        made = s.op("exp", s.input(64, length))
+        program = fuse(inline(s.done(s.op("div", made, s.reduce("sum", made, 1))), CPU), CPU)
+        known = prices(program, CPU)
+        costs.append(known._cost(known.shape(only(program)), 1 << 40)[0].arithmetic / length)
+    assert costs[1] > 1.4 * costs[0]
+
+
 def test_columns_in_blocks_begin_anew_in_each_row() -> None:
     """Where rows are wider than a block of columns; narrow ones lie one behind the other."""
     costs: list[float] = []

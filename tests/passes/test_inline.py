@@ -11,6 +11,7 @@ import torch
 from minductor.ir.program.nodes import Check, FusionRefusal, Kernel, Program, all_ops, body_reads, reads, writes
 from minductor.ir.program.parser import parse_program
 from minductor.options import Options
+from minductor.passes.inline.inline import _Inliner
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env
 from tests.passes.graphs import assert_same
@@ -112,6 +113,17 @@ def test_a_producer_of_two_consumers_moves_if_it_is_cheap(op: str, left: int) ->
     made = inlined(s.done(s.op("relu", x), s.reduce("sum", x, 1)))
     assert len(kernels(made)) == left
     assert reasons(made) == ({"recomputing it would need more operations"} if left == 3 else set())
+
+
+def test_a_stored_result_is_priced_beside_the_consumer_that_it_is_best_fused_with() -> None:
+    """The map and not the column sums, for which a transposed operand is loaded element by element."""
+    s = Sketch()
+    x = s.op("add", transpose(s.input(256, 256), 0, 1), s.input(256, 256))
+    work = _Inliner(s.done(s.op("neg", x), s.reduce("sum", x, 0)), {}, CPU)
+    producer, *consumers = (work.prices.shape(kernel) for kernel in work.kernels.values())
+    ways = [work._stored(producer, order, x.ref.storage) for order in (consumers, consumers[::-1])]
+    one, other = work.prices.seconds(ways)
+    assert one == other
 
 
 @pytest.mark.parametrize(("op", "left"), [("neg", 1), ("exp", 2)])

@@ -19,7 +19,7 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify
-from minductor.cost.kernel_seconds import TIE, Prices
+from minductor.cost.kernel_seconds import TIE, Prices, fastest
 from minductor.cost.shape import Shape, inlined
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
@@ -32,6 +32,7 @@ MAX_OPS, MAX_BUFFERS = (
 )  # the limits of a consumer; those of `fuse` are larger, so that it can still fuse such a consumer
 MAX_COPIES = 8  # the most elements of one producer that one point of a consumer may use
 CHEAP = 5  # operations, loads and stores among them, of a value that is no cheaper to load than to compute
+MOST_PARTNERS = 3  # consumers of a stored result with which the kernel that stores it is tried
 MAX_DEPTH = 24  # so many nested producers are built as one body, which keeps the recursion shallow
 
 
@@ -259,10 +260,7 @@ class _Inliner:
     # --- what recomputing costs
 
     def _slower(self, producer: _Producer, uses: _Uses) -> tuple[str, str] | None:
-        """Why recomputing a producer in its consumers takes longer than storing its result, with figures; else None.
-
-        A producer that is stored may still be fused with one consumer (`fuse`).
-        """
+        """Why recomputing a producer in its consumers takes longer than storing its result, with figures; else None."""
         consumers = [self._shape(consumer) for consumer in uses.users]
         whole, storage = producer.shape, producer.store.ref.storage
         # as cheap to compute as to load: of nothing, or of no more bytes by an operation or two
@@ -276,19 +274,23 @@ class _Inliner:
             return None
         is_index = self.table[storage].dtype.kind == "int"
         made = [inlined(shape, whole, storage, is_index=is_index) for shape in consumers]
-        kept = [whole, *consumers]
-        first = next((n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)), None)
-        if first is not None:
-            kept = [
-                inlined(consumers[first], whole, storage, is_stored=True),
-                *consumers[:first],
-                *consumers[first + 1 :],
-            ]
+        kept = self._stored(whole, consumers, storage)
         # of ways that take nearly as long, the one that moves fewer bytes
         slower = self.prices.slower(made, kept, TIE if _moved(made) <= _moved(kept) else 1 / TIE)
         if slower is None:
             return None
         return f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
+
+    def _stored(self, producer: Shape, consumers: Sequence[Shape], storage: str) -> list[Shape]:
+        """The kernels if a producer's result is stored: `fuse` may still fuse it with one consumer, the best of few."""
+        once = [n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)][:MOST_PARTNERS]
+        ways = {
+            str(n): [inlined(consumers[n], producer, storage, is_stored=True), *consumers[:n], *consumers[n + 1 :]]
+            for n in once
+        }
+        if len(ways) < 2:
+            return next(iter(ways.values()), [producer, *consumers])
+        return ways[fastest(dict(zip(ways, self.prices.seconds(list(ways.values())), strict=True)))]
 
     def _shape(self, consumer: int) -> Shape:
         """What decides the price of a consumer with the producers that have moved into it."""
