@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from minductor.ir.program.nodes import Kernel, Program, Ref, body_reads
+from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, Ref, body_reads
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.split_concat.split_concat import split_concat
@@ -61,6 +61,31 @@ def test_uneven_slices_of_a_transposed_read(dim: int) -> None:
     assert len(kernels(result)) == 3
 
 
+def test_many_slices_are_split_as_few_are() -> None:
+    s = Sketch()
+    parts = [s.input(64, 512) for _ in range(9)]
+    now = split_concat(s.done(s.op("neg", s.cat(0, *parts))), CPU)
+    assert len(kernels(now)) == len(parts)
+
+
+def test_slices_that_would_be_computed_many_times_stay_whole() -> None:
+    """Each element of the concatenation is read at four places, and takes several special functions."""
+    s = Sketch()
+    x, y = s.input(512, 512), s.input(512, 512)
+    joined = s.buffer([512, 1024])
+    for version, view in enumerate((x, y)):
+        part = narrow(replace(joined, ref=Ref(joined.ref.storage, version)), 1, 512 * version, 512)
+        s.pointwise(lambda b, v: b.op("erf", b.op("lgamma", b.op("exp", b.op("sin", v)))), view, into=part)
+    last = replace(joined, ref=Ref(joined.ref.storage, 1))
+    rows = [narrow(last, 0, start, 509) for start in range(4)]
+    total = s.pointwise(lambda b, *v: b.op("add", b.op("add", v[0], v[1]), b.op("add", v[2], v[3])), *rows)
+    now = split_concat(s.done(total), CPU)
+    assert len(kernels(now)) == 3
+    (refusal,) = [note for note in now.notes if isinstance(note, FusionRefusal)]
+    assert refusal.reason == "split at its seams it would need more operations"
+    assert refusal.figures.endswith("us whole")
+
+
 def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     s = Sketch()
     x = s.input(3, 4)
@@ -75,7 +100,7 @@ def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     assert split_concat(program := s.done(s.op("neg", narrow(s.cat(1, x, x), 1, 1, 4))), CPU) is program
     s = Sketch()
     x = s.input(3, 4)
-    assert split_concat(program := s.done(s.op("neg", s.cat(1, *[x] * 5))), CPU) is program  # too many
+    assert split_concat(program := s.done(s.op("neg", s.cat(1, *[x] * 342))), CPU) is program  # too many ops
     s = Sketch()
     x = s.input(3, 4)
     assert split_concat(program := s.done(s.reduce("sum", s.cat(1, x, x), 1)), CPU) is program  # no pointwise consumer

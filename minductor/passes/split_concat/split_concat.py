@@ -1,9 +1,10 @@
 """Splits the consumer of a concatenation into one kernel for each slice, so that the concatenated buffer never exists.
 
 Takes a program after inlining. Gives it with one copy of the consumer for each slice of a concatenation, which computes
-the elements of this slice itself; `fuse` may fuse the copies again. Refuses (leaves as they are) concatenations of more
-than MAX_SLICES slices, those that other nodes read as well, and those whose consumer is not one pointwise kernel with
-an axis along the concatenated dim.
+the elements of this slice itself; `fuse` may fuse the copies again. Refuses (leaves as they are) concatenations that
+other nodes read as well, those whose consumer is not one pointwise kernel with an axis along the concatenated dim, and
+those whose copies would have more than MAX_OPS ops; and, with a `FusionRefusal`, those whose copies take longer than
+the slices and the consumer (`cost/kernel_seconds.py`).
 
 Rotary embedding is the case that pays. x * cos + cat(-b, a) * sin becomes two kernels with contiguous loads. One kernel
 for both halves would select between a and b for each element, and could not be vectorised.
@@ -20,12 +21,13 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute
 from minductor.core.expressions.rewrite import delinearize
+from minductor.cost.kernel_seconds import Prices
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.passes.rewriting.prune import drop_effect, live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
-MAX_SLICES = 4  # the most slices that are split: each gets a kernel, unless `fuse` fuses them again
+MAX_OPS = 1024  # of all copies of a consumer: the time of compiling grows with them
 
 
 class _Slice(NamedTuple):
@@ -56,16 +58,30 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     if not env.options.fuse or len({buffer.device for buffer in program.buffers}) > 1:
         return program
     table = program.real_table()
-    uses = _StorageUses(program)
+    uses, prices = _StorageUses(program), Prices(table, env.target, program.hints)
+    notes: list[ir.FusionRefusal] = []
     nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
     moved: dict[ir.Ref, ir.Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
         concat = _find_concat(storage, uses, table) if table[storage].kind == "local" else None
-        if concat is not None and concat.consumer not in nodes:
-            nodes[concat.consumer] = (concat, _split_consumer(program.nodes[concat.consumer], concat))
-            moved[concat.store.ref] = ir.Ref(concat.store.ref.storage, len(concat.slices) - 1)
+        if concat is None or concat.consumer in nodes:
+            continue
+        consumer = program.nodes[concat.consumer]
+        parts = _split_consumer(consumer, concat)
+        assert isinstance(consumer, ir.Kernel)
+        slower = prices.slower(
+            [prices.shape(part) for part in parts],
+            [prices.shape(kernel) for kernel in (*(part.kernel for part in concat.slices), consumer)],
+        )
+        if slower is not None:
+            first, figures = concat.slices[0].kernel.name, slower.figures("split", "whole")
+            reason = f"split at its seams it would need more {slower.needs}"
+            notes.append(ir.FusionRefusal("split_concat", first, consumer.name, reason, figures))
+            continue
+        nodes[concat.consumer] = concat, parts
+        moved[concat.store.ref] = ir.Ref(concat.store.ref.storage, len(concat.slices) - 1)
     if not nodes:
-        return program
+        return replace(program, notes=(*program.notes, *notes)) if notes else program
     gone = [
         ir.MergedKernel("split_concat", part.kernel.name, made.name)
         for concat, parts in nodes.values()
@@ -77,7 +93,7 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
         for node in (nodes[position][1] if position in nodes else (old,))
     )
     outputs = tuple(_moved_argument(output, moved) for output in program.outputs)
-    program = replace(program, nodes=made, outputs=outputs, notes=(*program.notes, *gone))
+    program = replace(program, nodes=made, outputs=outputs, notes=(*program.notes, *notes, *gone))
     return with_nodes(program, live_nodes(program))
 
 
@@ -103,12 +119,14 @@ def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, ir.Buffer
     """The concatenation that fills a storage, if its consumer can be split; else None."""
     count = uses.versions[storage]
     readers = tuple(uses.readers.get(storage, ()))
-    if not 2 <= count <= MAX_SLICES or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
+    if count < 2 or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
         return None
     consumer = uses.nodes[readers[0]]
+    if not isinstance(consumer, ir.Kernel) or count * len(consumer.body.ops) > MAX_OPS:
+        return None
     last = ir.Ref(storage, count - 1)
-    store = pure_store(consumer) if isinstance(consumer, ir.Kernel) else None
-    if not isinstance(consumer, ir.Kernel) or store is None or last not in ir.reads(consumer):
+    store = pure_store(consumer)
+    if store is None or last not in ir.reads(consumer):
         return None
     if uses.versions[store.ref.storage] > 1 or table[store.ref.storage].kind != "local":
         return None
