@@ -54,6 +54,16 @@ def test_few_long_rows_are_cut_in_parts_for_a_gpu(compiled: Compile, length: int
     assert any(f"kernel {name}_join " in run.stages["inference.split"] for name in cut)
 
 
+@pytest.mark.devices("interpret", "compile:sm_90")
+@pytest.mark.counts(externs=0)
+def test_few_long_scans_are_cut_in_blocks_for_a_gpu(compiled: Compile) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return x.sin().cumsum(0) * 2, x.flip(0).logcumsumexp(0).flip(0), *x.round().cummax(0)
+
+    text = compiled(fn, torch.randn(80_000)).stages["inference.split"]
+    assert "_ends " in text
+
+
 def test_sums_of_a_length_that_only_the_call_knows_are_as_exact_as_others() -> None:
     def fn(x: Tensor) -> tuple[Tensor, ...]:
         twice = x[:, :, None].expand(3, -1, 2).permute(2, 0, 1).sum((0, 2))  # along rows of rows
