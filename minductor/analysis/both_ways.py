@@ -7,7 +7,7 @@ pass is faster than two is a price (`cost/shape_cpu.py`).
 The backward of a layer norm is the pattern. It sums along each row for the gradient of the input, and over all rows,
 for each column, for the gradients of weight and bias. All these sums read the same two matrices. The kernel walks row
 by row; the sums over the rows have an accumulator for each column. Each part of the rows has accumulators of its own,
-which are added at the end.
+which are added at the end: on a GPU by another kernel, which the stage `split` makes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from minductor.ir.program.nodes import Axis, Body, Reduce, body_reads, body_writ
 
 ACCUMULATOR_BYTES = 512 * 1024  # of all parts together: they lie on the stack, and are added while in the cache
 PART_ROWS = 8  # a part with fewer rows spends most of its time initialising and adding its accumulators
+LONGEST_HELD = 1 << 13  # elements of a row that a program of a GPU holds in registers beside as many accumulators
 
 
 class BothWays(NamedTuple):
@@ -31,13 +32,16 @@ class BothWays(NamedTuple):
     rows: frozenset[str]
 
 
-def both_ways(body: Body, axes: Sequence[Axis]) -> BothWays | None:
+def both_ways(body: Body, axes: Sequence[Axis], *, has_parts: bool = False) -> BothWays | None:
     """The two sets of axes of a body whose reductions run over one or the other of them; None for any other body.
 
     The sets must be disjoint and together be all axes. Those along which some access is contiguous are the columns.
+    `has_parts`: there may be axes beside them over which nothing is reduced, of the parts of the rows.
     """
     groups = reduced_groups(body)
-    if len(groups) != 2 or groups[0] & groups[1] or len(groups[0] | groups[1]) != len(axes):
+    if len(groups) != 2 or groups[0] & groups[1]:
+        return None
+    if not has_parts and len(groups[0] | groups[1]) != len(axes):
         return None
     first, second = groups
     contiguous = _contiguous(body, [axis.symbol for axis in axes], groups)
@@ -81,7 +85,7 @@ def _accumulator_bytes(body: Body, axes: Sequence[Axis], ways: BothWays) -> int 
     return carried * prod(known) if len(known) == len(extents) else None
 
 
-def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
+def objection(body: Body, axes: Sequence[Axis], ways: BothWays, *, is_gpu: bool = False) -> str | None:
     """The reason, shown to the user, why a body must not be one kernel that reduces both ways; None if it may."""
     every = ways.columns | ways.rows
     varying = _depends_on_reduction(body, ways.rows)
@@ -95,6 +99,9 @@ def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
     carried = _accumulator_bytes(body, axes, ways)
     if carried is None:
         return f"needs an accumulator for each element of {_names(ways.columns)}, whose number is not known"
+    if is_gpu:
+        width = estimate([axis.extent for axis in axes if axis.name in ways.columns], ())
+        return f"rows of {width} elements do not fit the registers of a program" if width > LONGEST_HELD else None
     if carried > ACCUMULATOR_BYTES:
         return f"needs {carried} bytes of accumulators for {_names(ways.columns)}; a stack has {ACCUMULATOR_BYTES}"
     return None

@@ -290,9 +290,11 @@ class _Pricer:
             seen.update(walk.positions)
             total += walk.times * depth * (machine.latency if is_first else machine.cache_latency)
         warps = self.threads // self.target.warp_size
-        for op in self.ops:
+        for p, op in enumerate(self.ops):
             if prod(self.blocks[axis] for axis in op.reduced_axes) > 1:
-                total += machine.join * (1 + warps / 16) * len(op.args) ** 0.5
+                is_carried = not self.walked.isdisjoint(op.reduced_axes)  # complete behind the walk, else at each step
+                times = 1 if is_carried else max(walk.times for walk in self.walks if p in walk.positions)
+                total += times * machine.join * (1 + warps / 16) * len(op.args) ** 0.5
         return total
 
     def work(self, walk: _Walk) -> float:

@@ -12,7 +12,7 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from minductor.cost.seconds import FIXED_REGISTERS, LONE, LONE_NORM, NORM, SECTOR, SPILL, WIDEST, Cost
-from minductor.cost.shape import Shape, Touch
+from minductor.cost.shape import WORD, Shape, Touch
 from minductor.target import NOMINAL, Target
 
 SIDE = 64  # elements along each of two axes, if some accesses are contiguous along one and some along the other
@@ -28,13 +28,15 @@ PRODUCT_THREADS = 256
 class _Tile(NamedTuple):
     """What one program computes at once. `blocks`: elements by axis. `walks`: blocks of the row that it walks over.
 
-    `parts`: how many programs share a row, as the stage `split` cuts it.
+    `parts`: how many programs share a row, as the stage `split` cuts it. `down`: the axes of the rows that it walks
+    over while it holds each whole, where rows and columns are reduced; else 0.
     """
 
     blocks: tuple[int, ...]
     threads: int
     walks: int = 1
     parts: int = 1
+    down: int = 0
 
 
 def gpu_cost(shape: Shape, target: Target, around: int, *, may_cut: bool = True) -> Cost:
@@ -61,6 +63,8 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
     joined = [n for n in range(len(shape.extents)) if shape.joined >> n & 1]
     row = prod(_power_of_two(shape.extents[n]) for n in joined)
     first = contiguous[0] if contiguous else None
+    if down := _down(shape, first):
+        return [_both_ways(shape, target, down)]
     if not joined:
         sizes = [(target.max_tile_values, target.max_tile_values), *([(SQUARE, SIDE)] if len(contiguous) > 1 else [])]
         return [_tile(shape, target, contiguous, {}, values, side) for values, side in sizes]
@@ -81,6 +85,25 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
         walks = prod(-(-shape.extents[n] // block) for n, block in held.items())
         found.append(_tile(shape, target, contiguous, held, target.looped_block, 1)._replace(walks=walks))
     return found
+
+
+def _down(shape: Shape, contiguous: int | None) -> int:
+    """The axes of the rows, of a kernel that reduces rows and columns; 0 for any other kernel."""
+    groups = {join.reduced for join in shape.joins}
+    if len(groups) != 2 or contiguous is None:
+        return 0
+    one, other = groups
+    return 0 if one & other else one if other >> contiguous & 1 else other if one >> contiguous & 1 else 0
+
+
+def _both_ways(shape: Shape, target: Target, down: int) -> _Tile:
+    """The tile of a kernel that reduces rows and columns: some rows, whole."""
+    across = [n for n in range(len(shape.extents)) if (shape.joined & ~down) >> n & 1]
+    blocks = {n: _power_of_two(shape.extents[n]) for n in across}
+    rows = [n for n in range(len(shape.extents)) if down >> n & 1]
+    held = blocks | _split(shape, rows, max(1, target.max_persistent_row // prod(blocks.values())))
+    walks = prod(-(-shape.extents[n] // held[n]) for n in rows)
+    return _tile(shape, target, [], held, 1, 1)._replace(walks=walks, down=down)
 
 
 def _cut(shape: Shape, target: Target, tile: _Tile) -> _Tile | None:
@@ -150,7 +173,7 @@ class _Pricer:
         sizes = zip(shape.extents, tile.blocks, strict=True)
         self.counts = [-(-extent // block) for extent, block in sizes]
         self.programs = _programs(shape, tile) * tile.parts
-        self.is_walked = tile.walks > 1
+        self.is_walked = tile.walks > 1 and not tile.down
 
     def cost(self) -> Cost:
         shape, machine, target = self.shape, self.machine, self.target
@@ -166,7 +189,7 @@ class _Pricer:
             cached / busy,
             (work / machine.operations + self.matrix_seconds()) / busy,
             waves * self.program_seconds(),
-            machine.launch * (1 if self.tile.parts == 1 else CUT + bool(shape.walked_again)),
+            machine.launch * (1 if self.tile.parts == 1 else CUT + bool(shape.walked_again and not self.tile.down)),
             NORM if self.resident > 1 else LONE_NORM,
         )
 
@@ -221,6 +244,8 @@ class _Pricer:
         What all the kernels around touch together stays in the cache if it fits there.
         """
         once = rows = again = 0.0
+        if self.tile.parts > 1 and self.tile.down:
+            once += 2 * WORD * self.tile.parts * self.columns
         for touch in self.shape.touches:
             size = self.touched(touch)
             once += size
@@ -233,6 +258,12 @@ class _Pricer:
         at_once = rows * min(self.programs, self.resident * self.target.multiprocessors)
         missing = min(1.0, max(0.0, (at_once - half) / half)) if half else 0.0
         return once + missing * again
+
+    @property
+    def columns(self) -> int:
+        """The results of the reductions of columns, where rows are reduced too."""
+        joins = (join for join in self.shape.joins if join.reduced == self.tile.down)
+        return sum(join.values * self.shape.points(join.kept) for join in joins)
 
     def touched(self, touch: Touch) -> float:
         """The bytes that an access touches. Where data decide the index, each run is a piece of its own."""
@@ -256,6 +287,9 @@ class _Pricer:
         values = prod(self.tile.blocks) / self.tile.threads
         if product := self.shape.product:
             values /= self.tile.blocks[product.inner]
+        if self.tile.down:  # each element has an accumulator for each sum of its column
+            sums = sum(join.values for join in self.shape.joins if join.reduced == self.tile.down)
+            return FIXED_REGISTERS + (max(1, self.shape.alive) + sums) * values
         if self.is_walked:
             return FIXED_REGISTERS + max((join.values for join in self.shape.joins), default=0) * values
         return FIXED_REGISTERS + self.shape.alive * values
@@ -290,7 +324,8 @@ class _Pricer:
         warps = self.tile.threads // self.target.warp_size
         products = shape.product.products if shape.product else 0
         for join in shape.joins[products:]:
-            total += machine.join * (1 + warps / 16) * join.values**0.5
+            times = self.tile.walks if self.tile.down and join.reduced != self.tile.down else 1
+            total += times * machine.join * (1 + warps / 16) * join.values**0.5
         return total
 
     def matrix_seconds(self) -> float:

@@ -11,6 +11,7 @@ from minductor.core.dtypes import F32, F64, I64
 from minductor.core.expressions.expr import integer
 from minductor.cost.kernel_seconds import Prices
 from minductor.cost.shape import MOVED, Shape, inlined, merged
+from minductor.cost.shape_gpu import gpu_cost
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
@@ -18,7 +19,7 @@ from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import schedule as stage
-from minductor.target import Env, by_name
+from minductor.target import HOPPER, Env, by_name
 from tests.passes.sketch import Sketch, narrow, transpose
 
 CPU, GPU = (Env(Options(), by_name(name)) for name in ("cpu", "sm_90"))
@@ -230,6 +231,33 @@ def test_what_stays_in_the_cache_of_a_gpu_needs_no_main_memory() -> None:
     known = prices(program, GPU)
     assert known._cost(shape, 1 << 23)[0].memory == 0
     assert known._cost(shape, 1 << 30)[0].memory > 0
+
+
+def rows_and_columns(rows: int, columns: int) -> Program:
+    """A map that needs the sum of each row, and the sum of each column."""
+    s = Sketch()
+    x = s.input(rows, columns)
+    made = s.op("sub", x, s.reduce("sum", x, 1))
+    return fuse(s.done(made, s.reduce("sum", x, 0)), GPU)
+
+
+def test_a_gpu_reduces_rows_and_columns_in_one_walk_over_rows_that_it_holds() -> None:
+    program, machine = rows_and_columns(4096, 1024), HOPPER
+    shape = prices(program, GPU).shape(only(program))
+    whole = gpu_cost(shape, GPU.target, 1 << 40, may_cut=False)
+    assert whole.waiting > 4096 / 4 * (machine.latency + machine.join)  # at each step a load and a sum of four rows
+    (wanted,) = scheduled(only(program), program, GPU)
+    assert 1 / 1.3 < whole.seconds / wanted < 1.3
+    once = shape._replace(touches=tuple(touch._replace(passes=1) for touch in shape.touches))
+    assert gpu_cost(once, GPU.target, 1 << 40, may_cut=False) == whole  # the rows are not read again for the map
+
+
+def test_a_gpu_stores_partial_sums_of_columns_that_programs_share() -> None:
+    program = rows_and_columns(4096, 1024)
+    shape = prices(program, GPU).shape(only(program))
+    cut = gpu_cost(shape, GPU.target, 1 << 40)
+    moved = (cut.memory * HOPPER.bandwidth - sum(touch.size for touch in shape.touches)) / (1024 * 4)
+    assert round(moved) == 2 * 2 * 132  # each of two programs a multiprocessor stores them, and the join loads them
 
 
 def test_a_gpu_shares_a_long_row_among_programs() -> None:

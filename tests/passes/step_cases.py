@@ -456,10 +456,20 @@ def sums_of_bent(columns: int) -> Sketch:
     return s
 
 
-def both_sums(rows: int, columns: int) -> Sketch:
+def both_sums_in_parts(parts: int, rows: int, columns: int) -> Sketch:
+    """The sums of the rows, and of the columns of some rows at a time."""
+    s = Sketch((parts, rows, columns))
+    x = s.read("a", randn(parts, rows, columns), F32, rows * columns * s.i[0] + columns * s.i[1] + s.i[2])
+    s.write(s.b.reduce([x], ["i2"], combine("sum", F32)), F32, axes=(0, 1))
+    s.write(s.b.reduce([x], ["i1"], combine("sum", F32)), F32, axes=(0, 2))
+    return s
+
+
+def both_sums(rows: int, columns: int | Expr) -> Sketch:
     """The sums of the rows and of the columns of a matrix."""
     s = Sketch((rows, columns))
-    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    count = columns if isinstance(columns, int) else cases.SIZES["s1"]
+    x = s.read("a", randn(rows, count), F32, columns * s.i[0] + s.i[1])
     for kept, reduced in ((0, "i1"), (1, "i0")):
         s.write(s.b.reduce([x], [reduced], combine("sum", F32)), F32, axes=(kept,))
     return s
@@ -520,6 +530,9 @@ RUNS = (
     Run("sm_90", "columns64", lambda: summed(130, 70, over=0)),
     Run("sm_90", "columns128", lambda: summed(130, 70, over=0)),
     Run("sm_90", "unrolled", lambda: summed(4, 300, over=0)),
+    Run("sm_90", "rows_beside_columns", cases.both_ways_of_four_axes),
+    Run("sm_90", "rows_beside_columns", lambda: cases.layer_norm_backward(70)),
+    Run("sm_90", "rows_beside_columns", lambda: both_sums_in_parts(3, 200, 40)),
     Run("sm_90", "product", lambda: product(70, 90, 100)),
     Run("sm_90", "product", batched_product),
     Run("sm_90", "product", sum_of_products),
@@ -594,6 +607,8 @@ REFUSALS = (
     Refusal("Walk", "sm_90", "looped", lambda: softmax(8, 300), "the block is the whole row"),
     Refusal("Walk", "sm_90", "looped", cases.broadcasts, "nothing is reduced"),
     Refusal("one_walk", "sm_90", "online", normed_rows, "no softmax"),
+    Refusal("rows_beside_columns", "sm_90", "rows_beside_columns", cases.group_norm, "only rows are reduced"),
+    Refusal("rows_beside_columns", "sm_90", "rows_beside_columns", lambda: both_sums(8, S1), "rows of unknown length"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(130, 70, over=0), "too many rows"),
     Refusal("unroll", "sm_90", "unrolled", lambda: cases.symbolic(("i0",)), "only the call knows how many rows"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(70, 13, over=1), "memory is contiguous along the row"),

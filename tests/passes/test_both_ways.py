@@ -19,14 +19,18 @@ from minductor.core.expressions.expr import Expr, as_expr, integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Program, Ref
+from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.schedule.schedule import schedule_kernel
+from minductor.passes.split.split import split
 from minductor.runtime.reference.reference import run_program
+from minductor.target import Env, by_name
 from tests.passes.sketch import CPU, Sketch
 from tests.passes.test_schedule import problems
 from tests.rows import inline, schedule
 from tests.verifying import verify
 
+SM_90 = Env(Options(), by_name("sm_90"))
 S0 = symbol("s0", "size", 1)
 ROWS, COLUMNS = frozenset({"i0"}), frozenset({"i1"})
 WAYS = BothWays(columns=COLUMNS, rows=ROWS)
@@ -106,6 +110,12 @@ def test_what_one_pass_cannot_do(fill: Callable[[Builder, Sequence[Axis], int], 
     assert objection(b.build(), axes, WAYS) == reason
 
 
+def test_rows_that_no_program_of_a_gpu_can_hold_stay_apart() -> None:
+    for columns, reason in ((8192, None), (8193, "rows of 8193 elements do not fit the registers of a program")):
+        axes, body = sums(64, columns)
+        assert objection(body, axes, WAYS, is_gpu=True) == reason
+
+
 def test_columns_of_unknown_extent_have_no_accumulators() -> None:
     axes, body = sums(64, S0)
     assert objection(body, axes, WAYS) == ("needs an accumulator for each element of i1, whose number is not known")
@@ -150,16 +160,17 @@ def programs(draw: st.DrawFn) -> Program:
     return s.done(*draw(st.lists(st.sampled_from([*full[2:], *thin[1:]]), min_size=2, unique=True)))
 
 
-@given(programs())
+@pytest.mark.parametrize("env", [CPU, SM_90], ids=["cpu", "gpu"])
+@given(program=programs())
 @settings(max_examples=60, deadline=None)
-def test_random_rows_and_columns_keep_their_values(program: Program) -> None:
-    fused = fuse(inline(program, CPU), CPU)
+def test_random_rows_and_columns_keep_their_values(env: Env, program: Program) -> None:
+    fused = split(fuse(inline(program, env), env), env)
     verify(fused, "fuse")
     inputs = [torch.randn([int(str(n)) for n in buffer.size]) for buffer in program.buffers if buffer.kind == "input"]
     wanted = run_program(program, [t.clone() for t in inputs])
     for a, b in zip(run_program(fused, inputs), wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
-    for kernel in schedule(fused, CPU).nodes:
+    for kernel in schedule(fused, env).nodes if env is CPU else ():
         assert isinstance(kernel, Kernel)
         assert problems(kernel) == []
 

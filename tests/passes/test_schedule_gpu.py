@@ -86,9 +86,11 @@ def test_few_columns_are_summed_over_more_rows_at_once() -> None:
     assert heads(tiled(s, s.reduce("sum", s.input(5000, 3), 0))) == ["grid 4", "serial 256"]
 
 
-def test_rows_and_columns_of_one_matrix_are_two_kernels() -> None:
-    s = Sketch()
-    x = s.input(600, 600)
-    program = fuse(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)), ENV)
-    assert len(program.nodes) == 2
-    assert any("a program of a GPU" in str(note) for note in program.notes)
+def test_rows_and_columns_of_one_matrix_are_one_kernel_if_a_program_can_hold_a_row() -> None:
+    for columns, count in ((600, 1), (10_000, 2)):
+        s = Sketch()
+        x = s.input(600, columns)
+        program = fuse(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)), ENV)
+        assert len(program.nodes) == count
+        refusals = [str(note) for note in program.notes if "rows of 10000 elements do not fit" in str(note)]
+        assert len(refusals) == count - 1

@@ -187,11 +187,11 @@ def test_a_cut_by_hints() -> None:
 
 @pytest.mark.usefixtures("short_rows")
 def test_reductions_over_different_axes_and_scatters_stay() -> None:
-    def both_ways(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
-        x, out, other = s.input(4, 9), s.buffer([4]), s.buffer([9])
+    def twice(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out, other = s.input(4, 9), s.buffer([4]), s.buffer([1])
         value = b.load(x.ref, element(x, at), F32)
         b.store(out.ref, at[0], b.reduce([value], ["i1"], combine("sum", F32)))
-        b.store(other.ref, at[1], b.reduce([value], ["i0"], combine("sum", F32)))
+        b.store(other.ref, as_expr(0), b.reduce([value], ["i0", "i1"], combine("sum", F32)))
         return out, other
 
     def scatter(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
@@ -200,7 +200,7 @@ def test_reductions_over_different_axes_and_scatters_stay() -> None:
         b.atomic(Ref(out.ref.storage, 0), at[0], total, "max")
         return (out,)
 
-    for make in (both_ways, scatter):
+    for make in (twice, scatter):
         program = one_kernel((4, 9), (1,), make)
         assert split(program, SMALL) is program
 
@@ -547,6 +547,66 @@ def test_a_note_says_why_not() -> None:
     assert isinstance(note, NodeNote)
     assert note.text == "40 rows of 65536 elements stay whole: in parts they would take longer"
     assert re.fullmatch(r"[\d.]+ us whole, [\d.]+ us in \d+ parts", note.figures)
+
+
+# --- rows and columns ------------------------------------------------------------------------------------------------
+
+
+def layer_norm_backward(rows: int, columns: int) -> Program:
+    """dx, of which each row needs sums of the row, and two sums of columns."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, dy, dx, total = s.input(rows, columns), s.input(rows, columns), s.buffer([rows, columns]), s.buffer([rows])
+        first, second = s.buffer([columns]), s.buffer([columns])
+        value, slope = b.load(x.ref, element(x, at), F32), b.load(dy.ref, element(dy, at), F32)
+        both = b.op("mul", value, slope)
+        summed = b.reduce([both], ["i1"], combine("sum", F32))
+        b.store(total.ref, at[0], summed)
+        b.store(dx.ref, element(dx, at), b.op("sub", slope, b.op("mul", value, summed)))
+        b.store(first.ref, at[1], b.op("neg", b.reduce([both], ["i0"], combine("sum", F32))))
+        b.store(second.ref, at[1], b.reduce([slope], ["i0"], combine("sum", F32)))
+        return dx, total, first, second
+
+    return one_kernel((rows, columns), (0, 1), make)
+
+
+@pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("rows", [48, 47])
+def test_rows_and_columns_are_cut_in_parts_of_the_rows(rows: int) -> None:
+    """Each program has whole rows, and the partial sums of its rows for each column."""
+    made = cut_program(layer_norm_backward(rows, 40))
+    is_exact = rows == 48
+    assert names(made) == ["k0", "k0_join", *([] if is_exact else ["k0_map"])]
+    first = kernels(made)[0]
+    assert [str(axis.extent) for axis in first.axes] == ["12", "40", "4"]
+    stored = {ref.storage for ref in writes(first)}
+    assert stored == {"k0_part0", "k0_part1", *(("buf2", "buf3") if is_exact else ())}
+    assert sum(isinstance(op.attrs, Reduce) for op in first.body.ops) == (3 if is_exact else 2)
+
+
+@pytest.mark.usefixtures("short_rows")
+def test_the_variance_of_a_row_that_a_program_holds_takes_two_sums() -> None:
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out, columns = s.input(48, 40), s.buffer([48]), s.buffer([40])
+        value = b.load(x.ref, element(x, at), F32)
+        mean = b.op("div", b.reduce([value], ["i1"], combine("sum", F32)), b.constant(40.0, F32))
+        away = b.op("sub", value, mean)
+        b.store(out.ref, at[0], b.reduce([b.op("mul", away, away)], ["i1"], combine("sum", F32)))
+        b.store(columns.ref, at[1], b.reduce([away], ["i0"], combine("sum", F32)))
+        return out, columns
+
+    made = cut_program(one_kernel((48, 40), (0, 1), make))
+    assert {op.attrs.combine.name for k in kernels(made) for op in k.body.ops if isinstance(op.attrs, Reduce)} == {
+        "sum"
+    }
+
+
+def test_rows_and_columns_of_a_large_matrix_are_cut() -> None:
+    program = layer_norm_backward(8192, 1024)
+    assert names(split(program, SM_90)) == ["k0", "k0_join"]
+    assert split(program, CPU) is program
+    small = layer_norm_backward(16, 128)
+    assert split(small, SM_90).nodes == small.nodes
 
 
 # --- scans ----------------------------------------------------------------------------------------------------------

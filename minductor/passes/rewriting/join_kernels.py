@@ -354,13 +354,15 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     if len(body.ops) > MAX_OPS:
         return TOO_MANY_OPS
     ways = both_ways(body, axes)
-    if ways is not None and context.target.is_gpu:
-        return "reduces along rows and along columns, and a program of a GPU sees only a few rows"
     if ways is not None and _scanned(body):
         return _needs_different_loops(body)
     columns = _reduced(body) | _scanned(body).keys() if ways is None else ways.columns
     return (
-        (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
+        (
+            _one_way_objection(body, axes, columns)
+            if ways is None
+            else both_ways_objection(body, axes, ways, is_gpu=context.target.is_gpu)
+        )
         # a kernel that scans and does not reduce reads its row only once
         or _overwriting_objection(body, columns if _reduced(body) else set(), extents, context.table)
         or next(

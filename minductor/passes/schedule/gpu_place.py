@@ -3,7 +3,8 @@
 Takes a finished draft. Gives a kernel with a Schedule and the choices of its launch. Refuses nothing.
 
 Rows that a tile holds whole are one block of it: a persistent reduction. Other rows are walked block by block: a looped
-reduction. What is needed after such a loop is computed again in the next one.
+reduction. What is needed after such a loop is computed again in the next one. Where rows and columns are reduced, the
+loop over rows carries the sums of the columns, and a row is reduced within it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from minductor.analysis.passes_over import is_reduced, moved_to_use, overwriting_stores, pass_numbers
+from minductor.analysis.passes_over import moved_to_use, overwriting_stores, pass_numbers
 from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.needed import needed
-from minductor.ir.program.nodes import Kernel, Load, Reduce, Scan, body_writes
+from minductor.ir.program.nodes import Kernel, Load, Project, Reduce, Scan, body_writes
 from minductor.passes.schedule.draft import Draft
 from minductor.passes.schedule.launch_choices import launch_choices
 
@@ -51,15 +52,16 @@ class _Phases:
         self.unwritten = {self.ops[reduce].args[0] for reduce in self.factors}
         self.walked = [level for level in draft.levels if level.kind == "serial"]
         joined = {level.axis for level in self.walked}
-        # the ops inside a loop: they vary over a looped axis, or reduce along one
+        # the ops inside a loop: they vary over a looped axis, or reduce along one; the latter are complete behind it
         self.inside = {p for p, op in enumerate(self.ops) if not joined.isdisjoint(op.loop_axes)}
+        self.carried = {p for p, op in enumerate(self.ops) if not joined.isdisjoint(op.reduced_axes)}
         self.written = {write.ref.storage for write in body_writes(kernel.body)}
         self.level = self.levels()
 
     def levels(self) -> dict[int, int]:
         """By op its level: k for ops in or directly before loop k, counted from 0; k + 1 for ops after loop k."""
         every = range(len(self.ops))
-        found = pass_numbers(self.ops, every, lambda p: p in self.inside and isinstance(self.ops[p].attrs, Reduce))
+        found = pass_numbers(self.ops, every, lambda p: p in self.carried)
         last = max((found[p] for p in self.inside), default=0)
         found |= {p: last for p in overwriting_stores(self.ops, every) if p in self.inside}
         # values of an epilogue would take registers from matrix products, so they are computed as late as possible
@@ -77,19 +79,24 @@ class _Phases:
         for level in range(max(self.level.values()) + 1):
             here = [p for p in self.level if self.level[p] == level and p not in self.unwritten]
             steps += [p for p in here if p not in self.inside]
-            goals = (p for p in here if self.ops[p].is_effect or isinstance(self.ops[p].attrs, Reduce))
+            goals = (p for p in here if self.ops[p].is_effect or p in self.carried)
             steps += self.loop([p for p in goals if p in self.inside])
         return tuple(steps)
+
+    def is_carried(self, position: int) -> bool:
+        """Whether an op is a result of a reduction that is complete behind a loop."""
+        op = self.ops[position]
+        return (op.args[0] if isinstance(op.attrs, Project) else position) in self.carried
 
     def loop(self, wanted: Sequence[int]) -> tuple[Step, ...]:
         """The loop over the looped axes that computes `wanted`, if anything, and what they need of earlier loops."""
 
         def operands(position: int) -> list[int]:
             args = self.factors.get(position, self.ops[position].args)
-            return [a for a in args if a in self.inside and not is_reduced(self.ops[a], self.ops)]
+            return [a for a in args if a in self.inside and not self.is_carried(a)]
 
         steps: tuple[Step, ...] = tuple(inside := needed(wanted, operands))
-        carries = tuple(p for p in inside if isinstance(self.ops[p].attrs, Reduce | Scan))
+        carries = tuple(p for p in inside if p in self.carried or isinstance(self.ops[p].attrs, Scan))
         for level in reversed(self.walked if wanted else ()):
             steps = (Loop(level.axis, "serial", steps, block=level.block, carries=carries),)
         return steps

@@ -7,6 +7,7 @@ them is always legal. Refuses nothing.
   `persistent32`: so many warps hold a row, which may then be longer.
 - `looped`: a row is walked block by block, once for each reduction and once for the results.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
+- `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.
 - `unrolled`: a short reduced axis along which memory is not contiguous is walked element by element.
 
 If several axes were merged into one, a tile is a block of memory only if its block of this axis divides the inner of
@@ -18,11 +19,12 @@ from __future__ import annotations
 from math import prod
 
 from minductor.analysis.blocks import block_limits
+from minductor.analysis.both_ways import both_ways
 from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule.draft import Draft, Recipe, blank
-from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, product, unroll
+from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, product, rows_beside_columns, unroll
 from minductor.passes.schedule.reciprocal import divide_once
 from minductor.target import Env
 
@@ -41,7 +43,8 @@ REDUCTIONS = (
     Recipe("columns128", (Walk(16), Spread(side=128))),
     Recipe("unrolled", (unroll, Spread())),
 )
-ALL = (*PRODUCTS, *POINTWISE, *REDUCTIONS)
+BOTH_WAYS = (Recipe("rows_beside_columns", (rows_beside_columns,)),)
+ALL = (*PRODUCTS, *POINTWISE, *REDUCTIONS, *BOTH_WAYS)
 SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
 
 
@@ -89,4 +92,6 @@ def _recipes(draft: Draft) -> tuple[Recipe, ...]:
         return PRODUCTS
     if draft.touches.scanned:
         return SCANS
+    if both_ways(draft.kernel.body, draft.kernel.axes, has_parts=True) is not None:
+        return BOTH_WAYS
     return REDUCTIONS if draft.joined else POINTWISE

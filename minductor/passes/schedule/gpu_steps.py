@@ -12,9 +12,10 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
+from minductor.analysis.both_ways import both_ways
 from minductor.cost.registers import alive_across_reductions
 from minductor.passes.rewriting.online import online
-from minductor.passes.schedule.draft import Draft, power_of_two
+from minductor.passes.schedule.draft import Draft, Level, power_of_two
 from minductor.passes.schedule.product_tiles import product_tiles
 
 OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
@@ -99,6 +100,29 @@ class Walk(NamedTuple):
         known = None if draft.vector is None else draft.touches.extents[draft.vector]
         columns = target.columns_per_block if known is None else power_of_two(known)
         return max(OUTER_PERSISTENT, target.max_tile_values // columns)
+
+
+def rows_beside_columns(draft: Draft) -> Draft | None:
+    """Reduces rows and columns in one walk over some rows, each of which it holds whole in registers.
+
+    Legal for a kernel that reduces both ways, with rows of known length that are no longer than the registers hold.
+    """
+    ways = both_ways(draft.kernel.body, draft.kernel.axes, has_parts=True)
+    if ways is None:  # else fusion has found that a row can be held
+        return None
+    extents = {name: draft.touches.extents[name] for name in draft.joined if name in ways.columns}
+    known = {name: power_of_two(extent) for name, extent in extents.items() if extent is not None}
+    row = prod(known.values())
+    if len(known) < len(extents):
+        return None
+    left, walked = max(1, draft.target.max_persistent_row // row), list[Level]()
+    for name in reversed([name for name in draft.joined if name in ways.rows]):
+        extent = draft.touches.extents[name]
+        walked.insert(0, draft.level(name, "serial", block=left if extent is None else min(left, power_of_two(extent))))
+        left //= walked[0].block
+    held = (draft.level(name, "tile", block=known[name]) for name in draft.joined if name in known)
+    grid = (draft.level(name, "grid", block=1) for name in draft.kept)
+    return draft._replace(levels=(*grid, *held, *walked))
 
 
 def unroll(draft: Draft) -> Draft | None:

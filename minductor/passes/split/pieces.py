@@ -158,10 +158,11 @@ class _Cutter:
         self.kernel, self.cut, self.table, self.is_early = kernel, cut, table, is_early
         self.ops = kernel.body.ops
         self.axes = {axis.name: axis for axis in kernel.axes}
-        self.reduces = [p for p, op in enumerate(self.ops) if isinstance(op.attrs, Reduce)]
+        cut_axes = {cut.axis, *cut.whole}  # reductions over others belong to one row of a part, as pointwise ops do
+        self.reduces = [p for p, op in enumerate(self.ops) if not cut_axes.isdisjoint(op.reduced_axes)]
         self.scans = [p for p, op in enumerate(self.ops) if isinstance(op.attrs, Scan)]
         self.joined = sorted((*self.reduces, *self.scans))
-        self.reduced = {name for op in self.ops for name in op.reduced_axes}
+        self.reduced = {name for p in self.reduces for name in self.ops[p].reduced_axes}
         self.reduced.update(op.attrs.axis for op in self.ops if isinstance(op.attrs, Scan))
         self.rows = [name for name in self.axes if name not in self.reduced]
         self.passes = pass_numbers(self.ops, range(len(self.ops)), lambda p: p in self.joined)
@@ -387,7 +388,8 @@ class _Cutter:
                 store = self.stored[p][1]
                 assert op.dtype is not None
                 piece.places[p] = piece.b.load(store.ref, substitute(store.index, piece.mapping), op.dtype)
-            elif isinstance(op.attrs, Reduce):
+            elif p in self.reduces:
+                assert isinstance(op.attrs, Reduce)
                 values = [piece.load(saved) for saved in self.partials[p]]
                 piece.places[p] = piece.b.reduce(values, piece.names((*self.cut.whole, PARTS)), op.attrs.combine)
             elif isinstance(op.attrs, Scan):

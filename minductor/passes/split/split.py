@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from minductor.analysis.both_ways import reduced_groups
+from minductor.analysis.both_ways import both_ways, reduced_groups
 from minductor.cost.kernel_seconds import Prices, fastest, microseconds
 from minductor.cost.shape import Shape
 from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan
@@ -119,7 +119,7 @@ class _Splitter:
 
     def made(self, kernel: Kernel, cut: Cut) -> Pieces | None:
         """The pieces that a cut makes of a kernel; two passes over a row become one where rows leave the cache."""
-        if self.env.target.is_gpu:
+        if self.env.target.is_gpu and both_ways(kernel.body, kernel.axes) is None:
             kernel = welford(online(kernel, [axis.name for axis in kernel.axes]))
         return cut_kernel(kernel, cut, self.table)
 

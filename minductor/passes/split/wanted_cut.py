@@ -2,7 +2,8 @@
 
 Takes a kernel, the buffers, how many programs must share a row so that none of the machine is idle, and hints. Gives a
 few cuts, of which `split.py` takes the fastest; none for a kernel that cannot be cut: a matrix product, a scatter,
-reductions and scans over different axes, and scans of a kind or a length that has no equal blocks. Refuses nothing.
+reductions and scans over different axes that are not rows and columns, and scans of a kind or a length that has no
+equal blocks. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from minductor.analysis.both_ways import reduced_groups
+from minductor.analysis.both_ways import both_ways, reduced_groups
 from minductor.core.expressions.expr import Expr, as_int, floordiv, integer
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.dots import find_dots
@@ -51,7 +52,12 @@ def possible_cuts(kernel: Kernel, sharers: float, hints: Hints) -> list[Cut]:
 
 
 def cuttable_axes(kernel: Kernel) -> tuple[Axis, ...]:
-    """The axes that all reductions and scans of a kernel run over; none for a kernel that cannot be cut."""
+    """The axes that all reductions and scans of a kernel run over; none for a kernel that cannot be cut.
+
+    Of a kernel that reduces rows and columns, those along the columns: each part has whole rows.
+    """
+    if (ways := both_ways(kernel.body, kernel.axes)) is not None:
+        return tuple(axis for axis in kernel.axes if axis.name in ways.rows)
     groups = set(reduced_groups(kernel.body))
     for op in kernel.body.ops:
         if isinstance(op.attrs, Atomic) or (isinstance(op.attrs, Scan) and not may_cut(op.attrs.combine, op.dtype)):
