@@ -354,6 +354,8 @@ def texts(fn: Function, args: Sequence[Tensor], decisions: Decisions) -> dict[st
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, decisions.asked():  # a graph that a store has asks nothing
         options = {"cache_dir": folder}
+        if args[0].is_cuda:  # a dry compile is for the CPU otherwise
+            options["target"] = "sm_{}{}".format(*torch.cuda.get_device_capability(args[0].device))
         compiled(fn, decisions, options, is_dry=True, observer=lambda made: found.update(made.sources))(*args)
     return found
 

@@ -12,7 +12,8 @@ Four times are computed and then added as a norm, since each is partly hidden be
 - `arithmetic`: operations of all points, at the rate of simple operations.
 - `waiting`: how long one program takes, times how often the programs that run at once are replaced by the next ones.
 
-The exponent of the norm is smaller where a multiprocessor runs one program at a time.
+The exponent of the norm is smaller where a multiprocessor has room for one program only, and 1 where there are no more
+programs than multiprocessors: then nothing hides.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from minductor.target import NOMINAL, Target
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
 WORD = 4  # bytes of a register
-LONE_NORM = 2.7  # as NORM, where a multiprocessor runs one program at a time: nothing hides its waiting
+LONE_NORM = 2.7  # as NORM, where a multiprocessor has room for one program at a time: little hides its waiting
 SECTOR = 32  # bytes that the second-level cache gives at least
 WIDEST = 16  # bytes of the widest load of a thread
 LONE = 4  # a multiprocessor draws so many times its share of the memory's bandwidth if the others are idle
@@ -96,8 +97,19 @@ class Demand(NamedTuple):
             self.operations / machine.operations / busy,
             max(self.longest, self.working / (self.resident * multiprocessors)),
             machine.launch,
-            NORM if self.resident > 1 else LONE_NORM,
+            norm(self.programs, self.resident, target),
         )
+
+
+def norm(programs: int, resident: int, target: Target) -> float:
+    """The exponent with which the times of a kernel are added.
+
+    `resident`: the programs for which a multiprocessor has room. Where each program has one for itself, no time hides
+    behind another: it waits for its loads, then computes.
+    """
+    if programs <= target.multiprocessors:
+        return 1.0
+    return NORM if resident > 1 else LONE_NORM
 
 
 def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Cost:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import gcd, prod
 from typing import NamedTuple
 
-from minductor.cost.seconds import FIXED_REGISTERS, LONE, LONE_NORM, NORM, SECTOR, SPILL, WIDEST, Cost
+from minductor.cost.seconds import FIXED_REGISTERS, LONE, SECTOR, SPILL, WIDEST, Cost, norm
 from minductor.cost.shape import WORD, Shape, Touch
 from minductor.target import NOMINAL, Target
 
@@ -190,7 +190,7 @@ class _Pricer:
             (work / machine.operations + self.matrix_seconds()) / busy,
             waves * self.program_seconds(),
             machine.launch * (1 if self.tile.parts == 1 else CUT + bool(shape.walked_again and not self.tile.down)),
-            NORM if self.resident > 1 else LONE_NORM,
+            norm(self.programs, self.resident, target),
         )
 
     @property

@@ -161,7 +161,7 @@ REDUCTIONS = (
         kernels=2,
         elsewhere=(6, 2),
         because=PARTS,
-        pointers=4,
+        pointers=6,
     ),
     Row("sum and argmax", lambda x: x.sum() + x.argmax(), lambda: (apart(5, 7),), 1),
     Row("sum and argmax of two", lambda x, y: x.sum() + y.argmax(), lambda: (apart(5, 7), torch.randn(5, 7)), 2),

@@ -160,7 +160,8 @@ def test_several_numbers_of_parts_are_weighed() -> None:
         ((4, 4096), (1,), False),
         ((4096, 1024), (0,), True),
         ((512, 64), (0,), False),
-        ((4096, 4096), (0,), False),  # one program for each multiprocessor
+        ((4096, 4096), (0,), True),  # one program for each multiprocessor would wait for each of its loads
+        ((4096, 16384), (0,), False),  # four programs for each
         ((200, 65536), (1,), False),  # more rows than multiprocessors
         ((0, 1 << 20), (1,), False),  # nothing to do
     ],
@@ -540,12 +541,12 @@ def test_a_note_says_why() -> None:
 
 def test_a_note_says_why_not() -> None:
     s = Sketch()
-    program = s.done(s.reduce("sum", s.input(40, 1 << 16), 1))
+    program = s.done(s.reduce("sum", s.input(120, 1 << 14), 1))
     made = split(program, SM_90)
     assert made.nodes == program.nodes
     (note,) = made.notes
     assert isinstance(note, NodeNote)
-    assert note.text == "40 rows of 65536 elements stay whole: in parts they would take longer"
+    assert note.text == "120 rows of 16384 elements stay whole: in parts they would take longer"
     assert re.fullmatch(r"[\d.]+ us whole, [\d.]+ us in \d+ parts", note.figures)
 
 
