@@ -12,8 +12,8 @@ Four times are computed and then added as a norm, since each is partly hidden be
 - `arithmetic`: operations of all points, at the rate of simple operations.
 - `waiting`: how long one program takes, times how often the programs that run at once are replaced by the next ones.
 
-The exponent of the norm is smaller where a multiprocessor has room for one program only, and 1 where there are no more
-programs than multiprocessors: then nothing hides.
+The exponent of the norm is smaller where a multiprocessor has room for one program only, and where there are few
+programs; with no more of them than multiprocessors nothing hides, and the times are added.
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ def norm(programs: int, resident: int, target: Target) -> float:
     """The exponent with which the times of a kernel are added.
 
     `resident`: the programs for which a multiprocessor has room. Where each program has one for itself, no time hides
-    behind another: it waits for its loads, then computes.
+    behind another: it waits for its loads, then computes. With each more that there is room for, more hides.
     """
-    if programs <= target.multiprocessors:
-        return 1.0
-    return NORM if resident > 1 else LONE_NORM
+    most = NORM if resident > 1 else LONE_NORM
+    share = (programs / max(1, target.multiprocessors) - 1) / max(1, resident - 1)
+    return 1 + (most - 1) * min(1.0, max(0.0, share))
 
 
 def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Cost:

@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("nest-scatter-in-any-order", ORDERED, "ordered_axes", "free &= {", "free |= {"),
     Mutant("nest-scan-in-vectors", CPU_PLACE, "_Placer.loop", 'kind = "serial"', 'kind = "vector"'),
     Mutant("nest-half-a-row", GPU_STEPS, "Hold.__call__", "block=power_of_two(e))", "block=power_of_two(e) // 2)"),
-    Mutant("nest-partial-sum", GPU_PLACE, "_Phases.loop", "not is_reduced(self.ops[a], self.ops)", "True"),
+    Mutant("nest-partial-sum", GPU_PLACE, "_Phases.loop", "not self.is_carried(a)", "True"),
     Mutant(
         "nest-part-of-a-product",
         "minductor.passes.schedule.product_tiles",
@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "extent is not None and extent <= inner",
         "extent is not None",
     ),
-    Mutant("nest-scan-begins-anew", GPU_PLACE, "_Phases.loop", "Reduce | Scan)", "Reduce)"),
+    Mutant("nest-scan-begins-anew", GPU_PLACE, "_Phases.loop", "isinstance(self.ops[p].attrs, Scan)", "False"),
     # --- scheduling
     Mutant("fusion-off", "minductor.passes.fuse.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
     Mutant("over-fusion", JOIN, "_overwriting_objection", "if load.index != write.index:", "if False:"),

@@ -55,7 +55,7 @@ def test_few_long_rows_are_cut_in_parts_for_a_gpu(compiled: Compile, length: int
 
 
 @pytest.mark.devices("interpret", "compile:sm_90")
-@pytest.mark.parametrize(("rows", "columns"), [(512, 128), (24, 300), (509, 128)])
+@pytest.mark.parametrize(("rows", "columns"), [(512, 128), (8, 60), (509, 128)])
 @pytest.mark.counts(externs=0)
 def test_rows_and_columns_are_summed_in_one_pass_on_a_gpu(compiled: Compile, rows: int, columns: int) -> None:
     """The backward of a layer norm: the gradients of its input need sums of rows, those of its weight of columns."""
@@ -66,7 +66,7 @@ def test_rows_and_columns_are_summed_in_one_pass_on_a_gpu(compiled: Compile, row
         return dx, (dy * x).sum(0), dy.sum(0), x.amax(0)
 
     run = compiled(fn, torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns))
-    assert run.report.kernels == {512: 2, 24: 1, 509: 3}[rows]
+    assert run.report.kernels == {512: 2, 8: 1, 509: 3}[rows]
 
 
 @pytest.mark.devices("interpret", "compile:sm_90")

@@ -64,7 +64,7 @@ def test_a_short_row_stands_whole_in_the_tile() -> None:
 
 def test_a_long_row_is_walked_again_for_what_needs_its_result() -> None:
     s = Sketch()
-    x = s.input(64, 100_000)
+    x = s.input(512, 100_000)
     kernel = tiled(s, s.op("sub", x, s.reduce("max", x, 1)))
     assert heads(kernel) == ["grid 1", "serial 2048", "serial 2048"]
     ops, schedule = kernel.body.ops, kernel.schedule
