@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from minductor.ir.program.nodes import Body, Op, Project, Reduce, Store, body_reads
+from minductor.ir.program.nodes import Body, Op, Store, body_reads
 
 
 def pass_numbers(ops: Sequence[Op], members: Sequence[int], ends: Callable[[int], bool]) -> dict[int, int]:
@@ -43,8 +43,3 @@ def overwriting_stores(ops: Sequence[Op], members: Sequence[int]) -> list[int]:
     stores = {p: store.ref.storage for p in members if isinstance(store := ops[p].attrs, Store)}
     loaded = {load.ref.storage for load in body_reads(Body(tuple(ops[p] for p in members)))} if stores else ()
     return [p for p, storage in stores.items() if storage in loaded]
-
-
-def is_reduced(op: Op, ops: Sequence[Op]) -> bool:
-    """Whether an op is a reduction, or one of the results of a reduction."""
-    return isinstance(ops[op.args[0]].attrs if isinstance(op.attrs, Project) else op.attrs, Reduce)
