@@ -53,6 +53,17 @@ INTEGER_DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
 # By axis the distance in elements, 0 for none, None if it is not constant or data decide it.
 Steps: TypeAlias = tuple[int | None, ...]
 
+# An element of a storage: its place, or a tuple of what decides it. Equal ones are the same element.
+Start: TypeAlias = int | Expr | tuple[object, ...]
+
+
+class Span(NamedTuple):
+    """A value that data decide: the axes along which it varies, how many values there are, and what a step moves."""
+
+    axes: int
+    values: int
+    step: int  # bytes
+
 
 class Touch(NamedTuple):
     """The loads, or the stores, of one storage that move alike, as those of a stencil do."""
@@ -67,7 +78,8 @@ class Touch(NamedTuple):
     is_store: bool = False
     passes: int = 1  # over a row in which it is needed
     times: int = 1  # loads or stores that are not the same
-    starts: frozenset[int | Expr] = frozenset((0,))  # where they begin, one of each
+    spans: tuple[Span, ...] = ()  # by value that decides on the element; the places of no more elements differ
+    starts: frozenset[Start] = frozenset((0,))  # where they begin, one of each
 
 
 class Work(NamedTuple):
@@ -274,10 +286,12 @@ class _Reader:
             before = found.get(key)
             if before is None:
                 fixed = touch.size, touch.storage_bytes, touch.drawn
-                found[key] = Touch(touch[0], touch[1], steps, axes, *fixed, is_store, passes, 1, touch.starts)
+                found[key] = Touch(touch[0], touch[1], steps, axes, *fixed, is_store, passes, 1, *touch[-2:])
             elif not touch.starts <= before.starts or axes | before.axes != before.axes or passes > before.passes:
                 starts = before.starts | touch.starts
-                size = min(before.storage_bytes, before.size // before.times * len(starts))
+                size = before.size  # those that data decide are elements of the same part
+                if not is_drawn:
+                    size = min(before.storage_bytes, before.size // before.times * len(starts))
                 axes, passes = before.axes | axes, max(before.passes, passes)
                 found[key] = before._replace(axes=axes, passes=passes, times=len(starts), starts=starts, size=size)
         return tuple(found.values())
@@ -298,25 +312,45 @@ class _Reader:
         buffer = self.table[storage]
         size, whole = buffer.dtype.itemsize, buffer_bytes(buffer, self.hints)
         steps, start, is_drawn = _steps(index, *self.places)
-        starts = frozenset((start,))
-        if is_drawn:  # how far it reaches depends on the kernel's checks
-            reach = self.reach(index, size, whole)
-            return Touch(storage, size, steps, 0, whole, whole, reach, starts=starts), True
         moved = prod(extent for extent, step in zip(self.extents, steps, strict=True) if step != 0)
+        if is_drawn:  # how far it reaches depends on the kernel's checks
+            spans = self.spans(index, size)
+            reach = min(whole, size + sum((span.values - 1) * span.step for span in spans)) if spans else whole
+            starts = frozenset(((start, *self.values(start)),))
+            part = min(whole, moved * reach)
+            return Touch(storage, size, steps, 0, part, whole, max(1, reach), spans=spans, starts=starts), True
+        starts = frozenset((start,))
         made = Touch(storage, size, steps, 0, min(whole, moved * size), whole, starts=starts)
         self.known[storage, index] = made, False
         return made, False
 
-    def reach(self, index: Expr, itemsize: int, whole: int) -> int:
-        """The bytes of the part of a storage in which data decide on one element."""
-        sizes = {op.attrs.symbol: estimate(op.attrs.size, self.hints) for op in self.ops if isinstance(op.attrs, Check)}
-        drawn = [symbol for symbol in free_symbols(index) if symbol in sizes]
-        split = linear(index, drawn)
-        steps = [] if split is None else [as_int(split[0][symbol]) for symbol in drawn]
-        if not steps or None in steps:
-            return whole
-        last = sum(abs(step or 0) * (sizes[symbol] - 1) for step, symbol in zip(steps, drawn, strict=True))
-        return max(1, min(whole, itemsize * (1 + last)))
+    def spans(self, index: Expr, itemsize: int) -> tuple[Span, ...]:
+        """The values of an index that data decide; none if the index is no sum of multiples of them."""
+        checks = self.checks(index)
+        if (split := linear(index, [check.symbol for _, check in checks])) is None:
+            return ()
+        steps = [as_int(split[0][check.symbol]) for _, check in checks]
+        return tuple(
+            Span(self.axes[p], estimate(check.size, self.hints), itemsize * abs(step))
+            for (p, check), step in zip(checks, steps, strict=True)
+            if step is not None and None not in steps
+        )
+
+    def values(self, index: int | Expr) -> Iterator[tuple[object, ...]]:
+        """What computes each value of an index that data decide: other kernels use the same names for other values."""
+        for p, _ in self.checks(index):
+            needed = {p}
+            for q in range(p, -1, -1):
+                needed.update(self.ops[q].args if q in needed else ())
+            places = {q: n for n, q in enumerate(sorted(needed))}
+            used = [(each, tuple(places[a] for a in each.args)) for each in map(self.ops.__getitem__, places)]
+            yield tuple((o.name, args, None if isinstance(o.attrs, Check) else o.attrs) for o, args in used)
+
+    def checks(self, index: int | Expr) -> list[tuple[int, Check]]:
+        """The checks, by position, of the values of an index that data decide."""
+        names = () if isinstance(index, int) else free_symbols(index)
+        checks = ((p, op.attrs) for p, op in enumerate(self.ops) if isinstance(op.attrs, Check))
+        return [(p, check) for p, check in checks if check.symbol in names]
 
     # --- operations
 
@@ -375,7 +409,11 @@ def merged(shape: Shape) -> Shape:
         renamed[axes] = sum(1 << place for place, group in enumerate(groups) if axes >> group[-1] & 1)
     inner = [group[-1] for group in groups]
     touches = [
-        Touch(t.storage, t.itemsize, tuple(map(t.steps.__getitem__, inner)), renamed[t.axes], *t[4:])
+        t._replace(
+            steps=tuple(map(t.steps.__getitem__, inner)),
+            axes=renamed[t.axes],
+            spans=tuple(span._replace(axes=renamed[span.axes]) for span in t.spans),
+        )
         for t in shape.touches
     ]
     return shape._replace(
@@ -393,6 +431,7 @@ def _axis_sets(shape: Shape) -> set[int]:
     """The sets of axes over which something varies or is reduced."""
     sets = {shape.joined, *(touch.axes for touch in shape.touches), *(work.axes for work in shape.work)}
     sets.update(axes for join in shape.joins for axes in (join.reduced, join.kept))
+    sets.update(span.axes for touch in shape.touches for span in touch.spans)
     return sets
 
 
@@ -496,13 +535,29 @@ def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: 
     drawn = max(touch.drawn, min(touch.storage_bytes, use.drawn) if moved else 0)
     size = max(touch.itemsize, int(touch.size * share)) if moved else touch.size
     starts = frozenset(_start(own, at, touch.steps, store) for own in touch.starts for at in use.starts)
+    spans = (
+        use.spans if use.drawn else tuple(span._replace(axes=_along(span.axes, use, places)) for span in touch.spans)
+    )
     fixed = touch.storage, touch.itemsize, tuple(steps), axes
-    return Touch(*fixed, size, touch.storage_bytes, drawn, False, use.passes, len(starts), starts)
+    return Touch(*fixed, size, touch.storage_bytes, drawn, False, use.passes, len(starts), spans, starts)
 
 
-def _start(own: int | Expr, at: int | Expr, steps: Steps, store: Steps) -> int | Expr:
+def _along(axes: int, use: Touch, places: Sequence[_Place]) -> int:
+    """The axes of a consumer along which it runs through some axes of a producer."""
+    return sum(
+        1 << n
+        for n, (place, step) in enumerate(zip(places, use.steps, strict=True))
+        if step != 0 and (place is None or axes >> place[0] & 1)
+    )
+
+
+def _start(own: Start, at: Start, steps: Steps, store: Steps) -> Start:
     """Where an access of a producer begins, of which the consumer uses the results from `at` on."""
-    if not at or not isinstance(at, int):
+    if not at:
+        return own
+    if isinstance(own, tuple) or isinstance(at, tuple):
+        return own, at
+    if not isinstance(at, int):
         return own + at
     for step, other in sorted(zip(store, steps, strict=True), key=lambda pair: -abs(pair[0] or 0)):
         if step:

@@ -216,8 +216,23 @@ class _Pricer:
         elements = self.runs(touch.axes) * touch.times * (touch.passes if self.is_walked else 1)
         run, width, machine = self.run(touch), self.width(touch), self.machine
         moved = elements * touch.itemsize / machine.cache_bandwidth
-        alone = elements * touch.itemsize / run * machine.sector if run < SECTOR else 0.0
+        alone = elements * touch.itemsize / run * machine.sector * self.unlike(touch) if run < SECTOR else 0.0
         return max(moved, alone, elements / width * machine.access)
+
+    def unlike(self, touch: Touch) -> float:
+        """The pieces of memory that a tile needs where data decide, by element: it may need some again and again.
+
+        Those come from the cache beside the units.
+        """
+        if not touch.spans:
+            return 1.0
+        wide = sum(1 << n for n, block in enumerate(self.tile.blocks) if block > 1)
+        spans = [span for span in touch.spans if span.axes & wide]
+        reach = sum((span.values - 1) * span.step for span in spans)
+        places = min(prod(span.values for span in spans), 1 + reach / SECTOR)
+        steps = zip(self.tile.blocks, touch.steps, strict=True)
+        blocks = [each for n, each in enumerate(steps) if touch.axes >> n & 1]
+        return min(1.0, places * prod(block for block, step in blocks if step) / prod(block for block, _ in blocks))
 
     def run(self, touch: Touch) -> int:
         """The bytes that lie next to each other in memory, of those that one program loads or stores at once.
@@ -270,7 +285,7 @@ class _Pricer:
         if not touch.drawn:
             return touch.size
         points = self.shape.points(touch.axes) * touch.times
-        return min(touch.storage_bytes, points * touch.itemsize * max(1.0, SECTOR / self.run(touch)))
+        return min(touch.size, points * touch.itemsize * max(1.0, SECTOR / self.run(touch)))
 
     def is_own(self, touch: Touch) -> bool:
         """Whether no other program loads the same values."""

@@ -8,12 +8,12 @@ import pytest
 
 from minductor.analysis.touch import Touches
 from minductor.core.dtypes import F32, F64, I64
-from minductor.core.expressions.expr import integer
+from minductor.core.expressions.expr import as_int, integer
 from minductor.cost.kernel_seconds import Prices
 from minductor.cost.shape import MOVED, Shape, inlined, merged
 from minductor.cost.shape_gpu import gpu_cost
 from minductor.ir.program.build import combine
-from minductor.ir.program.nodes import Kernel, Program
+from minductor.ir.program.nodes import Kernel, Program, View
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -302,3 +302,51 @@ def test_rows_read_at_computed_places_run_along_the_row() -> None:
     kernel = only(program)
     assert Touches(kernel, program.real_table(), program.hints).vector_axis() == column.name
     assert shapes(program, CPU)[0].contiguous() == [1, 0]
+
+
+def magnified(s: Sketch, x: View, shift: float) -> View:
+    """Each element of the rows twice, some of them later."""
+    rows, columns = (as_int(size) or 0 for size in x.size)
+    out = s.buffer((rows, 2 * columns))
+    (row, column), _, b = s.loop((rows, 2 * columns))
+    half = b.op("mul", b.op("add", b.index(column.symbol, F32), b.constant(shift, F32)), b.constant(0.5, F32))
+    place = b.check(b.cast(half, I64), integer(columns), wrap=False)
+    b.store(out.ref, 2 * columns * row.symbol + column.symbol, b.load(x.ref, columns * row.symbol + place, F32))
+    s.kernel((row, column), b)
+    return out
+
+
+@pytest.mark.parametrize(("shift", "times"), [(0, 1), (1, 2)])
+def test_computed_places_are_the_same_if_they_are_computed_alike(shift: float, times: int) -> None:
+    """Whatever the kernels call them."""
+    s = Sketch()
+    x = s.op("exp", s.input(64, 512))
+    program = s.done(s.op("add", magnified(s, x, 0), magnified(s, x, shift)))
+    exp, one, other, last = shapes(program, GPU)
+    names = [next(touch.storage for touch in shape.touches if touch.is_store) for shape in (exp, one, other)]
+    together = inlined(inlined(last, one, names[1]), other, names[2])
+    assert next(touch.times for touch in together.touches if touch.storage == names[0]) == times
+    again = inlined(together, exp, names[0])
+    assert sum(work.functions for work in again.work) == times * sum(work.functions for work in exp.work)
+
+
+def test_few_computed_places_of_a_tile_come_from_the_cache_beside_the_units() -> None:
+    """A magnified row of 512 elements lies in 64 pieces of memory; 1,024 places in a row of 2**17 are all others."""
+    near, far = Sketch(), Sketch()
+    programs = near.done(magnified(near, near.input(512, 512), 0)), far.done(magnified(far, far.input(2, 2**17), 0))
+    (one,), (other,) = (shapes(program, GPU) for program in programs)
+    assert one.points(one.every) == other.points(other.every)
+    tight, loose = (gpu_cost(shape, GPU.target, 1 << 40).cache for shape in (one, other))
+    assert loose > 4 * tight
+
+
+def test_of_a_slice_that_is_read_at_computed_places_only_its_part_counts() -> None:
+    s = Sketch()
+    x, out = s.input(8, 512), s.buffer((4, 1024))
+    (row, column), _, b = s.loop((4, 1024))
+    half = b.op("mul", b.index(column.symbol, F32), b.constant(0.5, F32))
+    place = b.check(b.cast(half, I64), integer(512), wrap=False)
+    b.store(out.ref, 1024 * row.symbol + column.symbol, b.load(x.ref, 512 * row.symbol + place, F32))
+    s.kernel((row, column), b)
+    program = s.done(out)
+    assert prices(program, GPU).alone(only(program)).touched["arg0"] == 4 * 512 * 4
