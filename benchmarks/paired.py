@@ -1,7 +1,8 @@
-"""`python benchmarks/paired.py OLD NEW`: the micro cases in two checkouts, in turns.
+"""`python benchmarks/paired.py OLD NEW`: the micro cases, or with `--models` the models, in two checkouts, in turns.
 
 Takes two directories that hold minductor, the number of threads and cases, and how often to start anew. Prints a row
-of `paired.md` for each case: milliseconds of both, the ratio of old to new, and the ratios of the single starts.
+of `paired.md` for each case: milliseconds of both, the ratio of old to new, and the ratios of the single starts. On one
+thread the times are those of the processor, which other processes change less than those of the clock.
 
 A shared machine changes its speed within seconds, and the same kernel takes up to twice the time in a process whose
 pages lie elsewhere. So two processes, one of each checkout, take turns of 20 ms in which the other one sleeps; the
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TURN_S = 0.02
+MODEL = "model/"  # begins the names of the models
 
 
 class Side(NamedTuple):
@@ -48,25 +50,26 @@ def serve(threads: int) -> None:
     """Measures the case that each line of the input names: prints the milliseconds of a call, its lower quartile."""
     import torch
 
-    from minductor.bench import micro
+    from minductor.bench import cases, micro
 
+    clock = time.process_time if threads == 1 else time.perf_counter
     torch.set_num_threads(threads)
-    print(*micro.CASES, flush=True)
+    print(*micro.CASES, *cases.model_names(), flush=True)
     current, call = "", lambda: None
     for line in sys.stdin:
         if line.strip() != current:
             current = line.strip()
             torch._dynamo.reset()
-            call = caller(micro.CASES[current])
+            call = model_caller(current) if current.startswith(MODEL) else caller(micro.CASES[current])
             for _ in range(3):
                 call()
         call()
         times: list[float] = []
         end = time.perf_counter() + TURN_S
         while time.perf_counter() < end:
-            start = time.perf_counter()
+            start = clock()
             call()
-            times.append(time.perf_counter() - start)
+            times.append(clock() - start)
         print(sorted(times)[len(times) // 4] * 1e3, flush=True)
 
 
@@ -85,6 +88,18 @@ def caller(case):  # a Micro of the checkout that is measured
             torch.autograd.grad(results, [x for x in inputs if x.requires_grad], [torch.ones_like(y) for y in results])
 
     return call
+
+
+def model_caller(name: str):
+    """Runs a compiled model once: a forward pass, or a loss and its gradients."""
+    import torch
+
+    from minductor.bench import cases
+
+    torch.manual_seed(0)
+    program = cases.build(name)
+    compiled = torch.compile(program.function, backend="minductor", dynamic=False)
+    return lambda: cases.step(program, compiled)
 
 
 def started(root: Path, threads: int, cache: str) -> tuple[Side, list[str]]:
@@ -110,6 +125,7 @@ def main() -> None:
     parser.add_argument("roots", nargs="*", type=Path, help="the old checkout and the new one")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cases", default="", help="names with commas; all if none is given")
+    parser.add_argument("--models", action="store_true", help="the models instead of the micro cases")
     parser.add_argument("--starts", type=int, default=7)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -122,7 +138,8 @@ def main() -> None:
         for _ in range(asked.starts):
             pairs = [started(root, asked.threads, f"{cache}/{n}") for n, root in enumerate(asked.roots)]
             (old, old_names), (new, new_names) = pairs
-            for case in asked.cases.split(",") if asked.cases else [name for name in new_names if name in old_names]:
+            names = [name for name in new_names if name in old_names and name.startswith(MODEL) == asked.models]
+            for case in asked.cases.split(",") if asked.cases else names:
                 rows.setdefault(case, []).append(measure((old, new), case, asked.turns))
             for side in (old, new):
                 side.process.kill()
