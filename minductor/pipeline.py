@@ -60,6 +60,10 @@ LOWERING_STEPS = (
     Stage("deliver_outputs", "minductor.frontend.lower.deliver_outputs:deliver_outputs", "lowering", "lowering"),
     Stage("define_symbols", "minductor.frontend.lower.symbol_definitions:define_symbols", "lowering", "program"),
 )
+BUNDLE_STEPS = (
+    Stage("bundle_equal", "minductor.passes.bundle.bundle:bundle_equal", "program", "program"),
+    Stage("finish", "minductor.passes.bundle.finish:finish", "program", "program"),
+)
 PIPELINE = (
     Stage(
         "lower",
@@ -81,7 +85,7 @@ PIPELINE = (
     Stage("order", "minductor.passes.order.order:order", "program", "program"),
     Stage("merge_axes", "minductor.passes.merge_axes.merge_axes:merge_axes", "program", "program"),
     Stage("schedule", "minductor.passes.schedule.schedule:schedule", "program", "program"),
-    Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program"),
+    Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program", steps=BUNDLE_STEPS),
     Stage("access", "minductor.passes.access.access:access", "program", "program"),
     Stage("partition", "minductor.passes.partition.partition:partition", "program", "program"),
     Stage("memory", "minductor.passes.memory.memory:memory", "program", "plan"),

@@ -45,6 +45,7 @@ class Machine:
     sector: float  # seconds for each piece of memory of less than 32 bytes, on all multiprocessors
     access: float  # seconds of a load or store of one thread, on all multiprocessors
     exchange: float  # seconds for each result of a reduction that moves to another thread, on all multiprocessors
+    atomic: float  # seconds of an atomic operation on an element on which all programs do one
     resident_threads: int  # threads that one multiprocessor runs at once
     resident_programs: int  # programs that one multiprocessor runs at once
 
@@ -64,6 +65,7 @@ HOPPER = Machine(
     sector=8.7e-12,
     access=3.5e-13,
     exchange=4e-11,
+    atomic=1e-9,
     resident_threads=2048,
     resident_programs=32,
 )
@@ -148,6 +150,7 @@ class Target:
     cpu: CpuMachine = NOMINAL_CPU  # of a target for CPUs
     # Capabilities.
     has_descriptors: bool = False  # tensor descriptors (TMA)
+    has_counters: bool = False  # launches whose last program knows that it is the last one
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
     has_tuning: bool = True  # variants and launches of a kernel can be measured against each other
     # Operators that no kernel for this machine may contain: in any dtype ("zeta"), or in one ("atomic_add i8").
@@ -243,6 +246,7 @@ _GPU = Target(
     warp_size=32,
     max_threads=1024,
     max_programs=MAX_PROGRAMS,
+    has_counters=True,
     lacks=TRITON_LACKS,
 )
 # The newer GPUs of NVIDIA, and Triton's interpreter.
@@ -288,6 +292,7 @@ _ROWS = (
         registers=131072,
         thread_registers=512,
         warp_size=64,
+        has_counters=False,
         has_tuning=False,
     ),
 )

@@ -17,7 +17,7 @@ from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import TIE, Slower
 from minductor.cost.seconds import Demand, demand
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Store
-from minductor.target import Target
+from minductor.target import NOMINAL, Target
 
 
 class Launch(NamedTuple):
@@ -66,6 +66,19 @@ class LaunchPrices:
             return None
         both, a, b = found[max(range(len(found)), key=shares.__getitem__)]
         return Slower("launches", both, a + b)
+
+    def finished(self, one: Launch, other: Launch) -> Slower:
+        """One launch on a GPU, in which the last program of `one` does the work of `other`, beside both launches.
+
+        The last program has the machine for itself, as the programs of a small launch have. Each program first waits
+        until its results are stored, then for the counter.
+        """
+        assert one.demand is not None and other.demand is not None
+        machine = self.target.machine or NOMINAL
+        last = other.demand._replace(programs=1, longest=other.demand.working).cost(self.target)
+        counting = 2 * machine.cache_latency + one.demand.programs * machine.atomic
+        together = one.seconds[0] + counting + last.seconds - last.launch
+        return Slower("launches", together, one.seconds[0] + other.seconds[0])
 
     def _priced(self, kernel: Kernel) -> Launch:
         if self.target.is_gpu:

@@ -12,11 +12,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from minductor.codegen.cpp.cpp_kernels import comment
-from minductor.codegen.triton.triton_launch import launch_metadata, other_launches, parameters, part_kernels
+from minductor.codegen.triton.triton_launch import (
+    LAST,
+    finishing_parts,
+    launch_metadata,
+    other_launches,
+    parameters,
+    shared_parts,
+)
 from minductor.codegen.triton.triton_math import prelude
 from minductor.codegen.triton.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
-from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, print_launches
+from minductor.ir.artefact.launch_metadata import COUNTER, LAUNCHES, LaunchMetadata, print_launches
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.nodes import Kernel, Origin
@@ -26,6 +33,14 @@ HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 """
+# What a program does when it has stored its results: it adds 1 to the counter, and goes on if it is the last one. The
+# barrier is there since one thread adds for all of a program's threads. "acq_rel" orders the stores of all programs
+# before the loads of the last one, which finds no older values in its cache: nobody has loaded them in this kernel.
+IF_LAST = (
+    "tl.debug_barrier()",
+    f"if tl.atomic_add({COUNTER}, 1, sem='acq_rel', scope='gpu') == tl.num_programs(0) - 1:",
+    f"    tl.store({COUNTER}, 0)",
+)
 
 
 def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
@@ -70,13 +85,15 @@ def kernel_functions(
 
 def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[list[str], dict[str, str]]:
     """The lines of a kernel, and the functions that they call. The parts of a bundled kernel have programs of their
-    own.
+    own, but for those that finish it.
     """
-    first, *more = (TilePrinter(side, symbol, dtypes) for side in part_kernels(kernel))
-    if not more:
-        return first.lines(), first.functions
-    lines = ["number = tl.program_id(0)", f"end0 = {first.programs()}", "if number < end0:"]
-    lines += [f"    {line}" for line in first.lines("number")]
+    first, *more = (TilePrinter(side, symbol, dtypes) for side in shared_parts(kernel))
+    finishing = [TilePrinter(part, symbol, dtypes, LAST) for part in finishing_parts(kernel)]
+    if more:
+        lines = ["number = tl.program_id(0)", f"end0 = {first.programs()}", "if number < end0:"]
+        lines += [f"    {line}" for line in first.lines("number")]
+    else:
+        lines = first.lines()
     functions, count = dict(first.functions), first.count
     for n, side in enumerate(more, 1):
         side.count = count  # so that two parts share no names
@@ -84,4 +101,9 @@ def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[lis
         lines.append(f"if (number >= end{n - 1}) & (number < end{n}):")
         lines += [f"    {line}" for line in side.lines(f"(number - end{n - 1})")]
         functions, count = functions | side.functions, side.count
+    lines += IF_LAST if finishing else ()
+    for part in finishing:
+        part.count = count
+        lines += [f"    {line}" for line in part.lines("0")]
+        functions, count = functions | part.functions, part.count
     return lines, functions

@@ -13,7 +13,7 @@ from itertools import pairwise
 from minductor.codegen.triton.triton_values import triton_type
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Const, Expr, FloorDiv, Max, Min, Mod, Product, Sum, Symbol, as_int, floordiv
-from minductor.ir.artefact.launch_metadata import LaunchMetadata, Postfix
+from minductor.ir.artefact.launch_metadata import COUNTER, LaunchMetadata, Postfix
 from minductor.ir.program.choices import Choice, defaults, neighbours
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Kernel
@@ -21,6 +21,7 @@ from minductor.ir.program.signature import pointer_names, signature
 from minductor.target import Env
 
 GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
+LAST = "LAST_"  # begins the names of the block sizes of the parts that finish a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Dim:
     is_reduced: bool
 
 
-def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
-    """The axes of the schedule, each once, from the outermost to the innermost."""
+def tile_of(kernel: Kernel, prefix: str = "") -> tuple[Dim, ...]:
+    """The axes of the schedule, each once, from the outermost to the innermost; `prefix` begins their parameters."""
     if kernel.schedule is None:
         raise ValueError(f"kernel {kernel.name} has no schedule")
     found: dict[str, Loop] = {}
@@ -46,13 +47,16 @@ def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
     for group, names in ((grid, GRID), (inner, REDUCED)):
         wide = [loop.axis for loop in reversed(group) if loop.block > 1]
         for loop in group:
-            name = names[wide.index(loop.axis)] if loop.axis in wide else ""
+            name = prefix + names[wide.index(loop.axis)] if loop.axis in wide else ""
             dims.append(Dim(loop.axis, name, loop.block, loop.kind != "grid"))
     return tuple(dims)
 
 
 def part_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The parts of a kernel that `bundle` made of several: one kernel each, all with the same block sizes."""
+    """The parts of a kernel that `bundle` made of several: one kernel each.
+
+    All have the same block sizes, but for those that finish the kernel: these share other ones.
+    """
     schedule = kernel.schedule
     if schedule is None or not schedule.parts:
         return (kernel,)
@@ -67,12 +71,26 @@ def part_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
 
 def blocks(kernel: Kernel) -> dict[str, int]:
     """The size of each block parameter."""
-    return {dim.parameter: dim.block for dim in tile_of(part_kernels(kernel)[0]) if dim.parameter}
+    first, *_ = part_kernels(kernel)
+    finishing = (dim for part in finishing_parts(kernel)[:1] for dim in tile_of(part, LAST))
+    return {dim.parameter: dim.block for dim in (*tile_of(first), *finishing) if dim.parameter}
+
+
+def finishing_parts(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The parts with which the program that ends last finishes the kernel; the other ones share its programs."""
+    count = 0 if kernel.schedule is None else kernel.schedule.finishing
+    return part_kernels(kernel)[-count:] if count else ()
+
+
+def shared_parts(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The parts of a kernel that are not among `finishing_parts`."""
+    parts = part_kernels(kernel)
+    return parts[: len(parts) - len(finishing_parts(kernel))]
 
 
 def programs(kernel: Kernel) -> Postfix:
     """The number of programs of a launch: the sum over the kernels that `bundle` put side by side."""
-    return _chain([_programs(side) for side in part_kernels(kernel)], "+")
+    return _chain([_programs(side) for side in shared_parts(kernel)], "+")
 
 
 def _programs(kernel: Kernel) -> Postfix:
@@ -143,7 +161,8 @@ def other_launches(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
         axes = {axis.name for axis in kernel.axes}
         blocks = {name: option for name, option in changed.items() if name in axes and isinstance(option, int)}
         schedule = replace(kernel.schedule, steps=_resized(kernel.schedule.steps, blocks))
-        names = {dim.axis: dim.parameter for dim in tile_of(kernel)} if blocks else {}
+        dims = (dim for part in shared_parts(kernel) for dim in tile_of(part)) if blocks else ()
+        names = {dim.axis: dim.parameter for dim in dims}
         label = " ".join(f"{names.get(name, name)}={option}" for name, option in changed.items())
         yield label, replace(kernel, schedule=schedule, choices=choices)
 
@@ -170,6 +189,8 @@ def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, 
         found.append((name, f"*{_pointee(dtypes[storage])}"))
     for size in given.sizes:
         found.append((size.name, "fp64" if size.kind == "real" else "i64"))
+    if finishing_parts(kernel):
+        found.append((COUNTER, "*i32"))
     return (*found, *((name, "constexpr") for name in blocks(kernel)))
 
 

@@ -60,16 +60,16 @@ ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "max": "tl.atomic_max", "m
 
 
 class TilePrinter:
-    """Writes the lines of one kernel, or of one kernel of a bundle."""
+    """Writes the lines of one kernel, or of one kernel of a bundle; `prefix` begins the names of its block sizes."""
 
-    def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> None:
+    def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], prefix: str = "") -> None:
         self.products = Products.of(kernel)
         self.kernel = kernel = kernel if self.products is None else self.products.kernel
         self.symbol = symbol
         self.ops = kernel.body.ops
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
-        self.tile = tile_of(kernel)
+        self.tile = tile_of(kernel, prefix)
         self.dims = [dim for dim in self.tile if dim.parameter]
         if self.products is not None:
             self.tile = self.products.tile

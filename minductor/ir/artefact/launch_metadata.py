@@ -22,6 +22,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 LAUNCHES = "launches.json"  # the file's name
+# The name of a parameter behind the arguments: a tensor of one int32, which is 0 before and after the launch. No two
+# launches that may run at the same time are given the same one.
+COUNTER = "counter"
 # A whole number that a launch computes, in reverse Polish notation. An item is a constant, the name of an argument, or
 # one of the operators "+", "-", "*", "//", "%", "min" and "max", which takes the two values before it.
 Postfix: TypeAlias = tuple[int | str, ...]
@@ -47,13 +50,18 @@ class LaunchMetadata:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """The parameters that each launch passes: all but the block sizes."""
-        return {name: kind for name, kind in self.parameters.items() if kind != "constexpr"}
+        """The parameters that each call of the kernel passes: all but the counter and the block sizes."""
+        return {name: kind for name, kind in self.parameters.items() if kind != "constexpr" and name != COUNTER}
 
     @property
     def pointers(self) -> int:
         """The number of tensors. Tensors are the first arguments."""
-        return sum(kind.startswith("*") for kind in self.parameters.values())
+        return sum(kind.startswith("*") for kind in self.arguments.values())
+
+    @property
+    def has_counter(self) -> bool:
+        """Whether the launch counts the programs that have ended, so that the last one finishes the kernel."""
+        return COUNTER in self.parameters
 
 
 def print_launches(launches: Iterable[LaunchMetadata]) -> str:

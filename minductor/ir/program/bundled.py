@@ -17,7 +17,7 @@ from minductor.ir.program.nodes import Body, Kernel, axis_over
 
 
 def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The kernels whose launches, in any order, do the same as one launch of `kernel`."""
+    """The kernels whose launches do the same as one launch of `kernel`: in any order, but those that finish it last."""
     if kernel.schedule is None or not kernel.schedule.parts:
         return (kernel,)
     bounds = (0, *kernel.schedule.parts, len(kernel.schedule.steps))

@@ -6,7 +6,8 @@ Refuses text that is not a schedule, with ValueError.
 
 The text, which `str` writes and `parse_schedule` reads:
 
-    schedule ::= step* ["rows" position*] ["results" position*] ["parts" N*] ["dots" position*] ["recipe" NAME]
+    schedule ::= step* ["rows" position*] ["results" position*] ["parts" N* ["finish" N]] ["dots" position*]
+                 ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
                  ["fetch" position*] ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
@@ -44,6 +45,8 @@ The words after the steps:
 - `results` (field `rows_in_results`): pairs of such an op and a store behind its last reader. The values are kept where
   the store will write, and not in an array.
 - `parts`: the steps, counted from 0, at which an independent kernel of a bundle begins (see bundled.py).
+- `finish` (field `finishing`): so many of the parts at the end are not independent. On a GPU, the program of the other
+  parts that ends last runs them, one after the other, when all other programs have stored their results.
 - `dots`: sums of products that a matrix unit computes from the factors (see dots.py); the products exist nowhere.
 - `recipe`: by which recipe of stage `schedule` the loops were chosen. Two schedules with equal loops are equal.
 
@@ -107,6 +110,7 @@ class Schedule:
     kept_rows: tuple[int, ...] = ()
     rows_in_results: tuple[tuple[int, int], ...] = ()
     parts: tuple[int, ...] = ()
+    finishing: int = 0
     dots: tuple[int, ...] = ()
     recipe: str = field(default="", compare=False)
 
@@ -117,7 +121,8 @@ class Schedule:
         if self.rows_in_results:
             lines.append(f"results {print_positions(p for pair in self.rows_in_results for p in pair)}")
         if self.parts:
-            lines.append(f"parts {' '.join(map(str, self.parts))}")
+            finish = f" finish {self.finishing}" if self.finishing else ""
+            lines.append(f"parts {' '.join(map(str, self.parts))}{finish}")
         if self.dots:
             lines.append(f"dots {print_positions(self.dots)}")
         if self.recipe:
@@ -233,12 +238,15 @@ def read_schedule(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Schedule:
     rows = read_positions(tokens) if tokens.accept("rows") else ()
     pairs = read_positions(tokens) if tokens.accept("results") else ()
     parts: list[int] = []
+    finishing = 0
     if tokens.accept("parts"):
         while tokens.peek.kind == "number":
             parts.append(int(tokens.take("number")))
+        finishing = int(tokens.take("number")) if tokens.accept("finish") else 0
     dots = read_positions(tokens) if tokens.accept("dots") else ()
     recipe = tokens.take("name") if tokens.accept("recipe") else ""
-    return Schedule(steps, rows, tuple(zip(pairs[::2], pairs[1::2], strict=True)), tuple(parts), dots, recipe)
+    stored = tuple(zip(pairs[::2], pairs[1::2], strict=True))
+    return Schedule(steps, rows, stored, tuple(parts), finishing, dots, recipe)
 
 
 def read_positions(tokens: Tokens) -> tuple[int, ...]:

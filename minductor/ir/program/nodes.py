@@ -618,10 +618,11 @@ def body_writes(body: Body) -> Iterator[Store | Atomic]:
 
 
 def reads(node: Node) -> tuple[Ref, ...]:
-    """The versions that a node reads or holds, without repeats, in order of first use."""
+    """The versions that a node reads or holds, in order of first use; not those that it makes, as a finished kernel."""
     match node:
         case Kernel(body=body):
-            return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
+            own = writes(node) if node.schedule is not None and node.schedule.finishing else ()
+            return tuple(dict.fromkeys(load.ref for load in body_reads(body) if load.ref not in own))
         case Extern():
             given = (*node.args, *(value for _, value in node.kwargs))
             return tuple(dict.fromkeys((*(view.ref for view in views_of(given)), *node.holds)))

@@ -389,6 +389,28 @@ def _parts_apart(program: ir.Program) -> Iterator[str]:
             yield f"{kernel.name}: a part reads what another one writes"
 
 
+def _finished_by_one(program: ir.Program) -> Iterator[str]:
+    """Parts that finish a kernel are one program each, and they alone read what the kernel writes, in parts before."""
+    for kernel in _kernels(program):
+        if kernel.schedule is None or not kernel.schedule.finishing:
+            continue
+        bounds = (0, *kernel.schedule.parts, len(kernel.schedule.steps))
+        parts = [kernel.schedule.steps[start:stop] for start, stop in pairwise(bounds)]
+        first = len(parts) - kernel.schedule.finishing
+        if first < 1:
+            yield f"{kernel.name} has {len(parts)} parts, of which {kernel.schedule.finishing} finish it"
+        extents = {axis.name: axis.extent for axis in kernel.axes}
+        bodies = [ir.Body(tuple(kernel.body.ops[p] for p in positions(part))) for part in parts]
+        late = {write.ref for body in bodies[first:] for write in ir.body_writes(body)}
+        for number, (part, body) in enumerate(zip(parts, bodies, strict=True)):
+            made = {*ir.writes(kernel)} if number < first else late
+            if not {load.ref for load in ir.body_reads(body)}.isdisjoint(made):
+                yield f"{kernel.name}: part {number} reads what no earlier part has written"
+            for loop in loops(part) if number >= first else ():
+                if loop.kind == "grid" and not at_least(loop.block - extents[loop.axis], 0):
+                    yield f"{kernel.name}: part {number} is several programs, and one finishes the kernel"
+
+
 def _accessed(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, ir.Load | ir.Store | ir.Atomic)]
@@ -460,6 +482,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),
     "a variant writes what its kernel writes, and reads only what its kernel reads": ("schedule", _variants_agree),
     "the parts of a bundled kernel are independent": ("bundle", _parts_apart),
+    "one program finishes a kernel, with what others have written": ("bundle", _finished_by_one),
     "each load and store has an access": ("access", _accessed),
     "a block of memory holds the elements of its index": ("access", _blocks_are_indices),
 }

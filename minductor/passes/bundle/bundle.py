@@ -20,14 +20,11 @@ from typing import NamedTuple, TypeAlias
 from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes
-from minductor.core.expressions.expr import Expr, Symbol
 from minductor.cost.launch_seconds import Launch, LaunchPrices
-from minductor.ir.program.build import Builder
-from minductor.ir.program.loops import Schedule, loops, moved
+from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import (
     Assert,
     Atomic,
-    Axis,
     Check,
     FusionRefusal,
     Kernel,
@@ -36,13 +33,14 @@ from minductor.ir.program.nodes import (
     Program,
     Scan,
     all_ops,
-    axis_over,
     defined_symbols,
     reads,
     views_of,
     writes,
 )
 from minductor.ir.program.signature import signature
+from minductor.passes.bundle.finish import finish
+from minductor.passes.bundle.one_kernel import one_kernel
 from minductor.target import Env, Target
 
 MAX_KERNELS = 64  # of one bundle: a program on a GPU compares its number with those of the parts, one after the other
@@ -56,6 +54,11 @@ Key: TypeAlias = tuple[object, ...]
 
 
 def bundle(program: Program, env: Env) -> Program:
+    """The program with bundled kernels, and with those that the last program of another one finishes."""
+    return finish(bundle_equal(program, env), env)
+
+
+def bundle_equal(program: Program, env: Env) -> Program:
     """The program with bundled kernels; the program itself if there are none, fusion is off, or it has two devices."""
     is_split = len({buffer.device for buffer in program.buffers}) > 1
     if not env.options.fuse or is_split:
@@ -72,13 +75,18 @@ def bundle(program: Program, env: Env) -> Program:
     if all(len(group) == 1 for group in members.values()):
         return replace(program, notes=notes) if groups.notes else program
     ranked = sorted(members, key=lambda first: order.rank[first])
-    nodes = [_bundled([program.nodes[n] for n in members[first]]) for first in ranked]
+    nodes = [_together([program.nodes[n] for n in members[first]]) for first in ranked]
     gone = [
         MergedKernel("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
         for first in ranked
         for n in members[first][1:]
     ]
     return replace(program, nodes=tuple(nodes), notes=(*notes, *gone))
+
+
+def _together(nodes: Sequence[Node]) -> Node:
+    """The nodes of a group as one."""
+    return nodes[0] if len(nodes) == 1 else one_kernel([node for node in nodes if isinstance(node, Kernel)])
 
 
 def _name(node: Node) -> str:
@@ -195,30 +203,3 @@ def _bundle_key(node: Node, *, is_gpu: bool) -> Key | None:
         return None
     tile = tuple((loop.kind, loop.block) for loop in loops(node.schedule.steps)) if is_gpu else ()
     return (*((op.name, op.dtype) for op in ops), *tile, *(node.choices if is_gpu else ()))
-
-
-def _bundled(nodes: list[Node]) -> Node:
-    """Kernels as one kernel: the axes, ops and loops of each one stand behind those of the kernels before it."""
-    if len(nodes) == 1:
-        return nodes[0]
-    kernels = [node for node in nodes if isinstance(node, Kernel)]
-    axes: list[Axis] = []
-    mappings: list[dict[Symbol, Expr]] = []
-    for kernel in kernels:
-        fresh = [axis_over(f"i{len(axes) + n}", axis.extent) for n, axis in enumerate(kernel.axes)]
-        mappings.append({old.symbol: new.symbol for old, new in zip(kernel.axes, fresh, strict=True)})
-        axes += fresh
-    builder = Builder([axis.symbol for axis in axes])
-    joined = Schedule(())
-    for kernel, mapping in zip(kernels, mappings, strict=True):
-        assert kernel.schedule is not None
-        places = builder.splice(kernel.body, mapping)
-        part = moved(kernel.schedule, places, {old.name: str(new) for old, new in mapping.items()})
-        starts = (*joined.parts, len(joined.steps)) if joined.steps else ()
-        rows = (*joined.kept_rows, *part.kept_rows)
-        pairs = (*joined.rows_in_results, *part.rows_in_results)
-        joined = Schedule((*joined.steps, *part.steps), rows, pairs, starts)
-    origins = tuple(dict.fromkeys(origin for kernel in kernels for origin in kernel.origins))
-    after = tuple(dict.fromkeys(ref for kernel in kernels for ref in kernel.after))
-    made = replace(kernels[0], axes=tuple(axes), body=builder.build(), origins=origins, after=after)
-    return replace(made, schedule=joined)

@@ -202,15 +202,17 @@ def interpret_kernel(
         start = memory.offset * dtype.itemsize
         is_empty = start >= len(data)
         given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
+    counter = [torch.zeros(1, dtype=torch.int32)] * launch.has_counter
     used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
     before = [copy if copy is tensor else copy.clone() for tensor, copy in zip(given, used, strict=True)]
     try:
-        getattr(module, launch.symbol)[(programs,)](*used, *sizes, **launch.blocks)
+        getattr(module, launch.symbol)[(programs,)](*used, *sizes, *counter, **launch.blocks)
     except Exception as error:  # Triton's, around the one that a kernel raised
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, AssertFailed):
             cause = cause.__cause__
         raise cause or error from None
+    assert not any(map(int, counter)), f"{launch.symbol} leaves its counter at {counter}"
     for tensor, copy, old in zip(given, used, before, strict=True):
         if copy is not tensor:  # what was written goes back, and nothing else: others may have written to it
             here, new, was = (t.view(torch.uint8) for t in (tensor, copy, old))

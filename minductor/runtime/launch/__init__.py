@@ -14,6 +14,7 @@ By the kind of kernel:
 
 - `load.py`: kernels of a shared object, as built-in functions.
 - `gpu.py`: kernels for NVIDIA GPUs: compiles, stores and loads binaries. `cuda.py` and `cuda_launch.h` call the driver.
+  `counters.py` has what kernels count their programs with.
 - `interpret.py`: Triton kernels on CPU tensors, in Triton's interpreter.
 
 Helpers of wrappers:

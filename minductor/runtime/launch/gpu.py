@@ -30,6 +30,7 @@ from minductor.runtime.build.pool import Pool, pool_size
 from minductor.runtime.build.probe import probe, version
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
+from minductor.runtime.launch.counters import Counters
 from minductor.runtime.launch.cuda import ALIGNMENT, DRIVER, Driver, Launch, bind, evaluate, launcher_text, steps
 from minductor.runtime.launch.launch import KERNELS, LIBRARY
 from minductor.runtime.launch.load import Library, load_library
@@ -56,8 +57,8 @@ def launch_of(metadata: LaunchMetadata, binary: Binary) -> Launch:
     arguments = metadata.arguments
     kinds = "".join("p" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in arguments.values())
     counted = steps(metadata.programs, {name: number for number, name in enumerate(arguments)})
-    # behind the kernel's own arguments: the scratch memory, and the stream
-    kinds = f"{kinds}{'p' * bool(binary.scratch)}i"
+    # behind the kernel's own arguments: the counter, the scratch memory, and the stream
+    kinds = f"{kinds}{'p' * (metadata.has_counter + bool(binary.scratch))}i"
     return Launch(binary.entry, kinds, counted, binary.threads, binary.shared, binary.is_aligned)
 
 
@@ -69,6 +70,7 @@ class Gpu:
         self._environ = environ
         self._driver = driver
         self._starting: list[Future[None]] = []
+        self._counters = Counters()
 
     def expect(self, kernels: int) -> None:
         """Starts workers for so many kernels before they are known, since importing Triton takes a second."""
@@ -125,7 +127,8 @@ class Gpu:
             return found.contents
 
         compiling: dict[str, Future[KernelFacts]] = {}  # all of one kernel side by side
-        return Kernels(entry.contents, self.driver, self.launcher(store), unaligned, configured, tuner)
+        launcher = self.launcher(store)
+        return Kernels(entry.contents, self.driver, launcher, unaligned, configured, tuner, self._counters)
 
     @cached_property
     def workers(self) -> Pool:
@@ -196,6 +199,7 @@ class Kernels:
         unaligned: Callable[[LaunchMetadata], Mapping[str, bytes]],
         configured: Callable[[LaunchMetadata], Mapping[str, bytes]] = lambda launch: {},
         tuner: Tuner | None = None,
+        counters: Counters | None = None,
     ) -> None:
         """`unaligned` gives the files of one kernel for any pointers; it is called when the first such pointer comes.
 
@@ -206,6 +210,7 @@ class Kernels:
         self._text = files.get(KERNELS, b"").decode()
         self._driver = driver
         self._launcher = launcher
+        self._counters = counters or Counters()
         self._unaligned = unaligned
         self._configured = configured
         self._tuner = tuner
@@ -251,13 +256,16 @@ class Kernels:
         binary = Binary(**json.loads(files[BINARIES])[name])
         launch = launch_of(metadata, binary)
         kernel = self._driver.load(files[cubin_name(name)], launch)
-        # with scratch memory the call below has one argument more, and so has what is called instead of it
-        instead = _without_scratch(other) if binary.scratch else other
+        # with a counter or scratch memory the call below has more arguments, and so has what is called instead of it
+        more = metadata.has_counter + bool(binary.scratch)
+        instead = _without(other, more) if more else other
         if self._launcher is None:
             function = self._driver.slow(name, kernel, launch, instead)
         else:
             function = bind(self._launcher, name, kernel, launch, instead)
-        return _with_scratch(function, launch, binary.scratch) if binary.scratch else function
+        if binary.scratch:
+            function = _with_scratch(function, launch, binary.scratch)
+        return _with_counter(function, self._counters) if metadata.has_counter else function
 
 
 def _with_role(launch: LaunchMetadata, *roles: str) -> list[int]:
@@ -280,8 +288,9 @@ def _unreachable(*args: Any) -> int:
     raise AssertionError("this kernel takes any pointers")
 
 
-def _without_scratch(function: Callable[..., int]) -> Callable[..., int]:
-    return lambda *args: function(*args[:-2], args[-1])
+def _without(function: Callable[..., int], count: int) -> Callable[..., int]:
+    """The function of all its arguments but the `count` that stand before the stream."""
+    return lambda *args: function(*args[: -1 - count], args[-1])
 
 
 def _with_copies(function: Callable[..., int], written: Sequence[int]) -> Callable[..., int]:
@@ -302,6 +311,11 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _with_counter(function: Callable[..., int], counters: Counters) -> Callable[..., int]:
+    """A launch with the counter of its stream."""
+    return lambda *args: function(*args[:-1], counters.of(args[0].device, args[-1]), args[-1])
 
 
 def _with_scratch(function: Callable[..., int], launch: Launch, scratch: int) -> Callable[..., int]:

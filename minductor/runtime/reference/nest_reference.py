@@ -68,10 +68,11 @@ class NestRun(NestSums):
     """One run of a kernel by its nest."""
 
     def run_all(self) -> None:
-        """Runs the kernel, or in a random order the kernels of a bundle."""
+        """Runs the kernel, or in a random order the kernels of a bundle, and then those that finish it."""
         steps = self.schedule.steps
         parts = [steps[a:b] for a, b in pairwise((0, *self.schedule.parts, len(steps)))]
-        for part in self.chance.sample(parts, len(parts)):
+        first = len(parts) - self.schedule.finishing
+        for part in (*self.chance.sample(parts[:first], first), *parts[first:]):
             self.scopes = [{}]
             self.steps(part)
         for position, _ in self.effects():

@@ -1,0 +1,138 @@
+"""Gives the work of a small kernel to the program of the kernel before it that ends last.
+
+Takes a Program whose kernels have schedules. Gives one in which a kernel of one program, and the kernel whose results
+it reads, are one kernel: each program counts that it has ended, and the last one does the work of the small kernel.
+That saves a launch. The usual case is a reduction in parts (`split`): the last program joins the parts, always in the
+same order. Refuses (leaves as they are) kernels on CPUs and for wrappers that pass no counter, variants and matrix
+products; and, with a `FusionRefusal`, pairs of kernels for which one launch saves too little.
+
+The order in which a program adds numbers depends on how many threads it has. So the small kernel has as many as the
+kernel before it, be they one kernel or two: which of the two is taken changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from minductor.analysis.acyclic import AcyclicOrder
+from minductor.analysis.dependencies import dependencies
+from minductor.core.expressions.bounds import at_least
+from minductor.cost.kernel_seconds import TIE
+from minductor.cost.launch_seconds import LaunchPrices
+from minductor.ir.program.choices import Choice, defaults
+from minductor.ir.program.loops import loops
+from minductor.ir.program.nodes import (
+    FusionRefusal,
+    Kernel,
+    MergedKernel,
+    Node,
+    NodeNote,
+    Program,
+    all_ops,
+    reads,
+    writes,
+)
+from minductor.passes.bundle.one_kernel import one_kernel
+from minductor.target import Env
+
+MAX_OPS = 1024  # of both kernels: Triton's compile time grows faster than the text
+MAX_PARAMETERS = 250  # tensors and numbers of both kernels: launchers hold a few more (`load.py: MAX_ARGUMENTS`)
+
+
+def finish(program: Program, env: Env) -> Program:
+    """The program in which programs that end last do the work of small kernels; the program itself if none does."""
+    options = env.options
+    if not (env.target.has_counters and options.fuse and options.wrapper != "fx" and options.block_access == "offsets"):
+        return program
+    if not any(_is_small(node) for node in program.nodes):
+        return program
+    finisher = _Finisher(program, env)
+    for number, node in enumerate(program.nodes):
+        if isinstance(node, Kernel) and _is_small(node):
+            finisher.place(number, node)
+    if not finisher.notes:
+        return program
+    ranked = sorted(finisher.nodes, key=lambda number: finisher.order.rank[number])
+    nodes = tuple(finisher.nodes[number] for number in ranked)
+    return replace(program, nodes=nodes, notes=(*program.notes, *finisher.notes))
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node is a kernel that may be a part of another one."""
+    return isinstance(node, Kernel) and node.schedule is not None and not (node.variants or node.schedule.dots)
+
+
+def _is_small(node: Node) -> bool:
+    """Whether a node is a kernel each of whose parts is one program."""
+    if not isinstance(node, Kernel) or node.schedule is None or not _is_plain(node) or node.schedule.finishing:
+        return False
+    extents = {axis.name: axis.extent for axis in node.axes}
+    grid = (loop for loop in loops(node.schedule.steps) if loop.kind == "grid")
+    return all(at_least(loop.block - extents[loop.axis], 0) for loop in grid)
+
+
+class _Finisher:
+    """Finds a kernel for each small one. `nodes`: by number, less those that are part of another one."""
+
+    def __init__(self, program: Program, env: Env) -> None:
+        self.nodes: dict[int, Node] = dict(enumerate(program.nodes))
+        edges = [(edge.source, edge.target) for edge in dependencies(program)]
+        self.order = AcyclicOrder(len(program.nodes), dict.fromkeys(edges))
+        self.makers = {ref: number for number, node in self.nodes.items() for ref in writes(node)}
+        self.prices = LaunchPrices(program.real_table(), env.target, program.hints)
+        self.notes: list[FusionRefusal | MergedKernel | NodeNote] = []
+
+    def place(self, number: int, small: Kernel) -> None:
+        """Makes a small kernel part of the one before it that makes what it reads, if that is worth it."""
+        before = self.before(number, small)
+        if before is None:
+            return
+        kernel = self.nodes[before]
+        assert isinstance(kernel, Kernel)
+        small = _with_warps_of(kernel, small)
+        one, other = self.prices.launch(kernel), self.prices.launch(small)
+        prices = self.prices.finished(one, other)
+        figures = prices.figures("together", "apart")
+        if prices.other <= TIE * prices.this:
+            self.nodes[number] = small
+            self.notes.append(FusionRefusal("bundle", kernel.name, small.name, "one launch saves too little", figures))
+            return
+        assert small.schedule is not None
+        del self.nodes[number]
+        self.nodes[before] = one_kernel([kernel, small], finishing=1 + len(small.schedule.parts))
+        self.order.merge(before, number)
+        self.makers.update(dict.fromkeys(writes(small), before))
+        self.notes.append(MergedKernel("bundle", small.name, kernel.name))
+        text = f"the last of its programs does the work of {small.name}"
+        self.notes.append(NodeNote("bundle", kernel.name, text, figures))
+
+    def before(self, number: int, small: Kernel) -> int | None:
+        """The number of the kernel whose last program may do the work of a small one; None if there is none."""
+        found = max(self.sources(small), key=lambda n: self.order.rank[n], default=None)
+        if found is None or self.order.node_between(found, number) is not None:
+            return None
+        kernel = self.nodes[found]
+        if not isinstance(kernel, Kernel) or not _is_plain(kernel) or kernel.schedule is None:
+            return None
+        count = sum(1 for each in (kernel, small) for _ in all_ops(each.body))
+        parameters = {ref.storage for each in (kernel, small) for ref in (*reads(each), *writes(each))}
+        is_large = count > MAX_OPS or len(parameters) > MAX_PARAMETERS
+        return None if is_large or kernel.schedule.finishing else found
+
+    def sources(self, small: Kernel) -> Iterator[int]:
+        """The numbers of the nodes that make what a small kernel reads."""
+        return (self.makers[ref] for ref in reads(small) if ref in self.makers)
+
+
+def _with_warps_of(kernel: Kernel, small: Kernel) -> Kernel:
+    """The kernel `small` with as many threads to a program as `kernel` has."""
+    warps = defaults(kernel.choices).get("warps")
+
+    def changed(choice: Choice) -> Choice:
+        if choice.id != "warps" or warps is None:
+            return choice
+        options = choice.options if warps in choice.options else (*choice.options, warps)
+        return replace(choice, options=options, default=warps)
+
+    return replace(small, choices=tuple(changed(choice) for choice in small.choices))
