@@ -110,6 +110,7 @@ def test_every_early_rule_has_a_fault_here() -> None:
         "a matrix product of a schedule is a sum of products",
         "a variant writes what its kernel writes, and reads only what its kernel reads",
         "the parts of a bundled kernel are independent",
+        "one program finishes a kernel, with what others have written",
         "each load and store has an access",
         "a block of memory holds the elements of its index",
     }

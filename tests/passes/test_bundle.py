@@ -21,7 +21,7 @@ from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.signature import canonical, signature
 from minductor.options import Options
-from minductor.passes.bundle.bundle import bundle
+from minductor.passes.bundle.bundle import bundle, bundle_equal
 from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
@@ -200,7 +200,7 @@ def test_a_float_of_the_call_reaches_the_parts() -> None:
 
 def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
     program = schedule(several((40, 80), (5000,), (3, 3)), GPU)
-    made = kernels(bundle(program, GPU))
+    made = kernels(bundle_equal(program, GPU))
     assert sorted(len(bundled_kernels(kernel)) for kernel in made) == [
         1,
         1,

@@ -26,12 +26,13 @@ from minductor.core.expressions.expr import identity, integer, maximum, minimum,
 from minductor.driver import Compiler
 from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.graph_passes.retarget import retarget
-from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, Postfix, print_launches
+from minductor.ir.artefact.launch_metadata import COUNTER, LAUNCHES, LaunchMetadata, Postfix, print_launches
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler, probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
 from minductor.runtime.launch import launch
+from minductor.runtime.launch.counters import Counters
 from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
 from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, launch_of
 from minductor.runtime.launch.launch import KERNELS
@@ -242,6 +243,46 @@ def test_scratch_memory_is_allocated_for_all_programs(fake: Fake, way: Library |
     assert sizes == [3 * 128]
     assert fake.words(6)[4] != 0 and fake.words(6)[5] == 0
     assert fake.stream() == STREAM
+
+
+COUNTING = replace(LAUNCH, parameters={**LAUNCH.parameters, COUNTER: "*i32"})
+
+
+@pytest.mark.parametrize("scratch", [0, 128])
+def test_a_counter_of_the_stream_stands_behind_the_arguments(fake: Fake, way: Library | None, scratch: int) -> None:
+    """Also for a binary that takes any pointers, which is called with the same counter."""
+    asked: list[str] = []
+
+    def other(launch: LaunchMetadata) -> Mapping[str, bytes]:
+        asked.append(launch.name)
+        return files(replace(BINARY, is_aligned=False, scratch=scratch), launch=COUNTING)
+
+    counters = Counters()
+    made = files(replace(BINARY, scratch=scratch), launch=COUNTING)
+    run = Kernels(made, fake.driver, way, other, counters=counters).bind("k")
+    given = torch.ones(16)
+    for stream in (STREAM, STREAM + 8):
+        for tensor in (given, given[1:]):
+            assert run(tensor, given, 9, 0.5, stream) == 0
+            held = counters.of(given.device, stream)
+            assert fake.words(5)[4] == held.data_ptr() and held.tolist() == [0]
+            assert fake.words(2) == (tensor.data_ptr(), given.data_ptr())
+            assert (fake.words(6)[5] != 0) == bool(scratch)
+            assert fake.stream() == stream
+    assert asked == ["k"]
+
+
+def test_each_stream_has_a_counter_and_each_launch_in_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters, device = Counters(), torch.device("cpu")
+    one = counters.of(device, 1)
+    assert counters.of(device, 1) is one
+    assert counters.of(device, 2) is not one
+    assert counters.of(torch.device("meta"), 1) is not one
+    assert Counters().of(device, 1) is not one
+    monkeypatch.setattr("minductor.runtime.launch.counters.is_stream_captured", lambda: True)
+    captured = [counters.of(device, 1) for _ in range(2)]
+    assert len({id(tensor) for tensor in (one, *captured)}) == 3
+    assert all(tensor.dtype == torch.int32 and tensor.tolist() == [0] for tensor in (one, *captured))
 
 
 def test_what_the_driver_refuses_is_raised(fake: Fake, way: Library | None) -> None:

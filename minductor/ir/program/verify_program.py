@@ -400,6 +400,9 @@ def _finished_by_one(program: ir.Program) -> Iterator[str]:
         if first < 1:
             yield f"{kernel.name} has {len(parts)} parts, of which {kernel.schedule.finishing} finish it"
         extents = {axis.name: axis.extent for axis in kernel.axes}
+        grid = [loop for part in parts[:first] for loop in loops(part) if loop.kind == "grid"]
+        if not all(at_least(extents[loop.axis] - 1, 0) for loop in grid):
+            yield f"{kernel.name} may have no program, and one finishes it"
         bodies = [ir.Body(tuple(kernel.body.ops[p] for p in positions(part))) for part in parts]
         late = {write.ref for body in bodies[first:] for write in ir.body_writes(body)}
         for number, (part, body) in enumerate(zip(parts, bodies, strict=True)):

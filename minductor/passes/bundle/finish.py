@@ -18,6 +18,7 @@ from dataclasses import replace
 from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
 from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, as_int
 from minductor.cost.kernel_seconds import TIE
 from minductor.cost.launch_seconds import LaunchPrices
 from minductor.ir.program.choices import Choice, defaults
@@ -67,9 +68,15 @@ def _is_small(node: Node) -> bool:
     """Whether a node is a kernel each of whose parts is one program."""
     if not isinstance(node, Kernel) or node.schedule is None or not _is_plain(node) or node.schedule.finishing:
         return False
-    extents = {axis.name: axis.extent for axis in node.axes}
-    grid = (loop for loop in loops(node.schedule.steps) if loop.kind == "grid")
-    return all(at_least(loop.block - extents[loop.axis], 0) for loop in grid)
+    grid = _grid(node)
+    return all(as_int(size) == 1 or (block > 1 and at_least(block - size, 0)) for block, size in grid)
+
+
+def _grid(kernel: Kernel) -> list[tuple[int, Expr]]:
+    """The elements in a block, and in all, of each axis of which the programs of a kernel take blocks."""
+    assert kernel.schedule is not None
+    extents = {axis.name: axis.extent for axis in kernel.axes}
+    return [(loop.block, extents[loop.axis]) for loop in loops(kernel.schedule.steps) if loop.kind == "grid"]
 
 
 class _Finisher:
@@ -115,10 +122,11 @@ class _Finisher:
         kernel = self.nodes[found]
         if not isinstance(kernel, Kernel) or not _is_plain(kernel) or kernel.schedule is None:
             return None
+        if kernel.schedule.finishing or not all(at_least(size - 1, 0) for _, size in _grid(kernel)):
+            return None  # the last program does something else, or there may be no program at all
         count = sum(1 for each in (kernel, small) for _ in all_ops(each.body))
         parameters = {ref.storage for each in (kernel, small) for ref in (*reads(each), *writes(each))}
-        is_large = count > MAX_OPS or len(parameters) > MAX_PARAMETERS
-        return None if is_large or kernel.schedule.finishing else found
+        return None if count > MAX_OPS or len(parameters) > MAX_PARAMETERS else found
 
     def sources(self, small: Kernel) -> Iterator[int]:
         """The numbers of the nodes that make what a small kernel reads."""
