@@ -51,7 +51,8 @@ class Machine:
 
 
 # Fitted to half of the kernels measured on an H100 and rounded (benchmarks/cost_model.md); the ratios serve an H200 as
-# well. The machines below follow from it by the bandwidths and rates of their data sheets.
+# well. `atomic` is not fitted: since Kepler (its white paper) such operations come one a clock, and 1e-9 is two clocks.
+# The machines below follow from it by the bandwidths and rates of their data sheets.
 HOPPER = Machine(
     bandwidth=2.95e12,
     cache_bandwidth=1.2e13,
@@ -150,7 +151,7 @@ class Target:
     cpu: CpuMachine = NOMINAL_CPU  # of a target for CPUs
     # Capabilities.
     has_descriptors: bool = False  # tensor descriptors (TMA)
-    has_counters: bool = False  # launches whose last program knows that it is the last one
+    has_counters: bool = False  # launches pass a counter to kernels whose last program does more than the others
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
     has_tuning: bool = True  # variants and launches of a kernel can be measured against each other
     # Operators that no kernel for this machine may contain: in any dtype ("zeta"), or in one ("atomic_add i8").

@@ -12,7 +12,7 @@ Each stage is a package, and one function in the file of the same name: `stage(p
 - `order`: in which order nodes run, for a low peak of memory;
 - `merge_axes`: fewer and longer axes for each kernel;
 - `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library;
-- `bundle`: kernels that do the same to different tensors, as one launch;
+- `bundle`: kernels that do the same to different tensors, or join the results of another kernel, as one launch;
 - `access`: how each load and store addresses memory;
 - `partition`: fewer runs of nodes for CUDA graphs;
 - `memory`: allocation, reuse and freeing of storages, as a Plan.

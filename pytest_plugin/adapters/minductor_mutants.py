@@ -59,6 +59,20 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("gpu-wrong-end", TILE, "TilePrinter.keep_end", "'0' if scan.reverse", "'0' if not scan.reverse"),
     Mutant("gpu-index-not-wrapped", TILE, "TilePrinter.check", "if attrs.wrap:", "if False:"),
     Mutant("gpu-not-atomic", TILE, "TilePrinter.atomic", 'if kind == "set":', "if kind:"),
+    Mutant(
+        "gpu-finished-early",
+        "minductor.codegen.triton.triton_kernels",
+        "_if_last",
+        "tl.num_programs(0) - 1:",
+        "tl.num_programs(0) - 2:",
+    ),
+    Mutant(
+        "gpu-counter-kept",
+        "minductor.codegen.triton.triton_kernels",
+        "_if_last",
+        "tl.store({COUNTER}, 0)",
+        "tl.store({COUNTER}, 1)",
+    ),
     # --- wrapper
     Mutant("wrong-layout", WRAPPER, "_Emitter.allocate", "{self.sizes(line.stride)}", "{self.sizes(line.size)}"),
     Mutant("offset-dropped", WRAPPER, "_Emitter.line", "{self.sizes(stride)}, {offset})", "{self.sizes(stride)}, 0)"),

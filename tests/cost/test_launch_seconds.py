@@ -73,3 +73,22 @@ def test_the_launch_of_one_kernel_takes_what_the_kernel_takes() -> None:
     found = LaunchPrices(table, GPU.target, ()).launch(kernel)
     assert found.demand == demand(kernel, table, GPU.target, ())
     assert found.seconds == (found.demand.cost(GPU.target).seconds,)
+
+
+def test_the_last_program_does_the_work_of_a_small_kernel() -> None:
+    """It saves a launch, less the counting; the work of all programs of the small kernel is that of one."""
+    prices, (large, small, wide) = launches(GPU, (512, 512), (16, 16), (64, 512))
+    machine = GPU.target.machine
+    assert machine is not None and large.demand is not None and wide.demand is not None
+    found = prices.finished(large, small)
+    assert found.other == large.seconds[0] + small.seconds[0]
+    counting = 2 * machine.cache_latency + large.demand.programs * machine.atomic
+    assert found.this == pytest.approx(found.other - machine.launch + counting)
+    assert wide.demand.programs > 8
+    assert prices.finished(large, wide).this > found.this + 7 * wide.demand.longest
+
+
+def test_more_programs_count_longer() -> None:
+    prices, (small, *pair) = launches(GPU, (16, 16), (2048, 1024), (4096, 1024))
+    saved = [found.other - found.this for found in (prices.finished(each, small) for each in pair)]
+    assert saved[0] > saved[1]

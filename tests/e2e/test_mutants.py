@@ -248,6 +248,13 @@ def test_a_long_row_on_a_gpu(compiled: Compile) -> None:
     compiled(lambda x: x.sum(), torch.randn(20_000))
 
 
+@pytest.mark.must_fail_under("gpu-finished-early", "gpu-counter-kept")
+@pytest.mark.devices("interpret")
+@canonical
+def test_sums_of_parts_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x: x.sum(), torch.randn(1 << 17))
+
+
 @pytest.mark.must_fail_under("gpu-wrong-end")
 @pytest.mark.devices("interpret")
 @canonical

@@ -33,14 +33,6 @@ HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 """
-# What a program does when it has stored its results: it adds 1 to the counter, and goes on if it is the last one. The
-# barrier is there since one thread adds for all of a program's threads. "acq_rel" orders the stores of all programs
-# before the loads of the last one, which finds no older values in its cache: nobody has loaded them in this kernel.
-IF_LAST = (
-    "tl.debug_barrier()",
-    f"if tl.atomic_add({COUNTER}, 1, sem='acq_rel', scope='gpu') == tl.num_programs(0) - 1:",
-    f"    tl.store({COUNTER}, 0)",
-)
 
 
 def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
@@ -101,9 +93,23 @@ def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[lis
         lines.append(f"if (number >= end{n - 1}) & (number < end{n}):")
         lines += [f"    {line}" for line in side.lines(f"(number - end{n - 1})")]
         functions, count = functions | side.functions, side.count
-    lines += IF_LAST if finishing else ()
+    lines += _if_last() if finishing else ()
     for part in finishing:
         part.count = count
         lines += [f"    {line}" for line in part.lines("0")]
         functions, count = functions | part.functions, part.count
     return lines, functions
+
+
+def _if_last() -> list[str]:
+    """What a program does when it has stored its results: it adds 1 to the counter, and goes on if it is the last one.
+
+    The barrier is there since one thread adds for all threads of a program. "acq_rel" orders the stores of all programs
+    before the loads of the last one. It makes the thread that adds drop what the first-level cache holds, and the
+    other threads wait for that one, so that none of them reads an older value.
+    """
+    return [
+        "tl.debug_barrier()",
+        f"if tl.atomic_add({COUNTER}, 1, sem='acq_rel', scope='gpu') == tl.num_programs(0) - 1:",
+        f"    tl.store({COUNTER}, 0)",
+    ]

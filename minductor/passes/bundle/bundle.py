@@ -1,4 +1,4 @@
-"""Puts kernels that do the same to different tensors into one launch.
+"""The stage, and its step that puts kernels that do the same to different tensors into one launch.
 
 Takes a Program whose kernels have schedules. Gives one in which kernels with equal operators, none of which depends on
 another one of them, are one kernel: its parts stand one behind the other, each with axes and loops of its own. Refuses
