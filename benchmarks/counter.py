@@ -17,7 +17,7 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -26,15 +26,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from minductor.cost.kernel_seconds import TIE, Slower
+from minductor.cost.kernel_seconds import TIE, Slower, fastest
 from minductor.cost.launch_seconds import LaunchPrices
 from minductor.driver import Compiled, Compiler
 from minductor.passes.bundle import finish
+from minductor.passes.split import split
 
 CALLS, SLEEP = 40, 4_000_000  # calls between two events, and cycles of the kernel before them
 ALWAYS, NEVER = 0.0, 1e9  # as `finish.TIE`
 POWERS = {"sum": (16, 18, 20, 22, 24, 25, 26, 27), "mean of bf16": (16, 20, 24, 27), "amax": (16, 20, 24, 27)}
 POWERS |= {"argmax": (16, 20, 24), "cross_entropy": (16, 20, 24, 27), "mse": (20, 24, 26)}
+WHOLE = "sum, two: whole"  # the case in which the second way is one kernel that is not cut
+POWERS |= {WHOLE: (14, 15, 16, 17)}
 Function = Callable[..., Tensor]
 
 
@@ -49,7 +52,7 @@ def case(name: str, power: int) -> tuple[Function, tuple[Tensor, ...]]:
     """A function and its arguments, the first of which has 2**power elements."""
     length = 1 << power
     match name:
-        case "sum":
+        case "sum" | "sum, two: whole":
             return torch.sum, (torch.randn(length, device="cuda"),)
         case "mean of bf16":
             return torch.mean, (torch.randn(length, device="cuda").bfloat16(),)
@@ -67,8 +70,21 @@ def case(name: str, power: int) -> tuple[Function, tuple[Tensor, ...]]:
             return F.mse_loss, (torch.randn(length, device="cuda"), torch.randn(length, device="cuda"))
 
 
-def compiled(fn: Function, given: tuple[Tensor, ...], tie: float, prices: list[Slower]) -> Way:
-    """The function, with one kernel wherever that is possible (ALWAYS) or nowhere (NEVER); notes the prices."""
+def in_parts(prices: Mapping[str, Sequence[float]]) -> str:
+    """The fastest way that cuts a kernel."""
+    return fastest({name: price for name, price in prices.items() if name != split.WHOLE} or prices)
+
+
+def whole(prices: Mapping[str, Sequence[float]]) -> str:
+    """The way that does not cut a kernel, unless there is none."""
+    return split.WHOLE if split.WHOLE in prices else fastest(prices)
+
+
+def compiled(fn: Function, given: tuple[Tensor, ...], tie: float, prices: list[Slower], cut: Any = fastest) -> Way:
+    """The function, with one kernel wherever that is possible (ALWAYS) or nowhere (NEVER); notes the prices.
+
+    `cut` chooses among the ways to cut a reduction.
+    """
     seen: list[Compiled] = []
     priced = LaunchPrices.finished
 
@@ -79,6 +95,7 @@ def compiled(fn: Function, given: tuple[Tensor, ...], tie: float, prices: list[S
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(finish, "TIE", tie),
+        mock.patch.object(split, "fastest", cut),
         mock.patch.object(LaunchPrices, "finished", noted),
     ):
         torch._dynamo.reset()
@@ -116,7 +133,10 @@ def measured(name: str, power: int, rounds: int) -> dict[str, Any]:
     """The row of a case; times in microseconds."""
     fn, given = case(name, power)
     prices: list[Slower] = []
-    ways = [compiled(fn, given, tie, prices) for tie in (ALWAYS, NEVER)]
+    if name == WHOLE:
+        ways = [compiled(fn, given, ALWAYS, prices, in_parts), compiled(fn, given, ALWAYS, [], whole)]
+    else:
+        ways = [compiled(fn, given, tie, prices) for tie in (ALWAYS, NEVER)]
     row: dict[str, Any] = {"case": name, "power": power, "ways": [way.is_one for way in ways]}
     results = [way.call() for way in ways]
     row["same bits"] = torch.equal(*results)
