@@ -32,7 +32,8 @@ from minductor.driver import Compiled, Compiler
 from minductor.passes.bundle import finish
 from minductor.passes.split import split
 
-CALLS, SLEEP = 40, 4_000_000  # calls between two events, and cycles of the kernel before them
+# calls between two events, and cycles of the kernel before them: it ends when the host has launched them all
+CALLS, SLEEP = 20, 8_000_000
 ALWAYS, NEVER = 0.0, 1e9  # as `finish.TIE`
 POWERS = {"sum": (16, 18, 20, 22, 24, 25, 26, 27), "mean of bf16": (16, 20, 24, 27), "amax": (16, 20, 24, 27)}
 POWERS |= {"argmax": (16, 20, 24), "cross_entropy": (16, 20, 24, 27), "mse": (20, 24, 26)}
