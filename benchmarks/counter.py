@@ -1,8 +1,9 @@
 """One kernel with a counter beside two kernels: `python benchmarks/counter.py ROWS [--cases PATTERN] [--rounds N]`.
 
 Takes a file of results, one JSON object a line, to which each case is written once it is measured; cases that it holds
-are not measured again. Prints a table: a reduction to a scalar by one kernel whose last program joins the parts, and by
-two kernels, as measured and as priced, and which of them the compiler takes. Refuses a machine without a GPU.
+are not measured again. Prints the table of counter.md: a reduction to a scalar by one kernel whose last program joins
+the parts, and by two kernels, as measured and as priced, and which of them the compiler takes. Refuses to run without a
+GPU.
 
 Device times are those between two events around calls that wait in the stream behind a long kernel, so that no launch
 waits for the host. Host times are those of calls that wait for nothing. Both ways are measured in turns; medians count.
