@@ -158,7 +158,7 @@ REDUCTIONS = (
         torch.var_mean,
         lambda: (apart(259, 311),),
         7,
-        kernels=2,
+        kernels=1,
         elsewhere=(6, 2),
         because=PARTS,
         pointers=6,
