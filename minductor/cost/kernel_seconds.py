@@ -16,13 +16,15 @@ from typing import NamedTuple
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import KnownTouches, Shape, merged, shape_of
+from minductor.cost.shape import KnownTouches, Shape, Touch, but_for_names, merged, shape_of
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel
 from minductor.target import NOMINAL, Target
 
 TIE = (
     1.03  # ways whose times differ by less are equally fast; the one with fewer kernels, or that stands first, is taken
 )
+SMALL = 12  # operations of a kernel that is compared with earlier ones before it is read: many differ in names only
+MOST_LATEST = 4096  # shapes whose prices are found without a comparison
 # by the names of the times in a Cost: what a way needs more of
 NEEDS: Mapping[str, str] = MappingProxyType(
     {"memory": "time of main memory", "cache": "time of the caches", "arithmetic": "operations", "waiting": "waiting"}
@@ -94,6 +96,20 @@ class _Known(NamedTuple):
     shape: Shape
 
 
+class _Price(NamedTuple):
+    """What a kernel costs, on a CPU for each number of threads."""
+
+    costs: tuple[Cost, ...]
+    seconds: tuple[float, ...]
+
+
+class _Kind(NamedTuple):
+    """Shapes that cost the same: one of them, without axes that make no difference; their prices by what is around."""
+
+    shape: Shape
+    prices: dict[int, _Price]
+
+
 class Prices:
     """The prices of one program's kernels on one target; the buffers in the table must not change meanwhile.
 
@@ -104,15 +120,32 @@ class Prices:
         self.table, self.target, self.hints, self.may_cut = table, target, hints, may_cut
         self._known: dict[int, _Known] = {}
         self._touches: KnownTouches = {}
-        self._costs: dict[tuple[object, int], tuple[Cost, ...]] = {}
+        self._small: dict[object, tuple[list[str], Shape]] = {}  # by all but the names of the storages
+        self._kinds: dict[object, _Kind] = {}  # by what decides the price of a shape
+        self._latest: dict[int, tuple[Shape, _Kind]] = {}  # by the id of a shape, which stays alive
 
     def shape(self, kernel: Kernel) -> Shape:
         """The shape of a kernel, read once for each body."""
         known = self._known.get(id(kernel.body))
         if known is None or known.axes is not kernel.axes:
-            shape = shape_of(kernel, self.table, self.hints, is_gpu=self.target.is_gpu, known=self._touches)
+            shape = self._shape_like(kernel) if len(kernel.body.ops) <= SMALL else self._shape_of(kernel)
             known = self._known[id(kernel.body)] = _Known(kernel.body, kernel.axes, shape)
         return known.shape
+
+    def _shape_of(self, kernel: Kernel) -> Shape:
+        return shape_of(kernel, self.table, self.hints, is_gpu=self.target.is_gpu, known=self._touches)
+
+    def _shape_like(self, kernel: Kernel) -> Shape:
+        """The shape of a kernel; where another kernel differs in the names of its storages only, made of that one's."""
+        found = but_for_names(kernel, self.table)
+        if found is None:
+            return self._shape_of(kernel)
+        key, names = found
+        like = self._small.get(key)
+        if like is None:
+            like = self._small[key] = names, self._shape_of(kernel)
+        renamed = dict(zip(like[0], names, strict=True))
+        return like[1]._replace(touches=tuple([Touch(renamed[touch[0]], *touch[1:]) for touch in like[1].touches]))
 
     def alone(self, kernel: Kernel) -> Alone:
         """What a kernel costs that shares nothing with the kernels around it."""
@@ -132,7 +165,7 @@ class Prices:
             other: the shapes of kernels that compute the same.
             tie: how many times as long the first way may take.
         """
-        mine, others = self._costs_of((one, other))
+        mine, others = self._prices_of((one, other))
         pairs = list(zip(_sums(mine), _sums(others), strict=True))
         worst = max(range(len(pairs)), key=lambda n: pairs[n][0] / pairs[n][1])
         if pairs[worst][0] / pairs[worst][1] <= tie * max(b / a for a, b in pairs):
@@ -142,7 +175,7 @@ class Prices:
 
     def seconds(self, ways: Sequence[Sequence[Shape]]) -> list[list[float]]:
         """The seconds of each of several ways to compute the same, on a CPU for each number of threads."""
-        return [_sums(costs) for costs in self._costs_of(ways)]
+        return [_sums(prices) for prices in self._prices_of(ways)]
 
     @property
     def launch(self) -> float:
@@ -161,24 +194,38 @@ class Prices:
         is_serial = shape.points(shape.every) <= SMALL_CALL
         return 0.0 if is_serial else THREADS[-1] / shape.points(shape.every & ~shape.joined)
 
-    def _costs_of(self, ways: Sequence[Sequence[Shape]]) -> list[list[tuple[Cost, ...]]]:
-        around = max(map(_bytes, ways))
-        return [[self._cost(shape, around) for shape in way] for way in ways]
+    def _prices_of(self, ways: Sequence[Sequence[Shape]]) -> list[list[_Price]]:
+        around = _power(max(map(_bytes, ways)))
+        return [[self._price(shape, around) for shape in way] for way in ways]
 
     def _cost(self, shape: Shape, around: int) -> tuple[Cost, ...]:
-        """The costs of a shape, on a CPU for each number of threads. `around` counts as a power of two."""
-        power = max(0, around - 1).bit_length()
-        key = _without_names(shape), power
-        found = self._costs.get(key)
+        """What a shape costs between kernels that touch so many bytes, on a CPU for each number of threads."""
+        return self._price(shape, _power(around)).costs
+
+    def _price(self, shape: Shape, around: int) -> _Price:
+        """What a shape costs between kernels that touch 2 to the power of `around` bytes."""
+        latest = self._latest.get(id(shape))
+        if latest is None:
+            if len(self._latest) == MOST_LATEST:
+                self._latest.clear()
+            latest = self._latest[id(shape)] = shape, self._kind(shape)
+        kind = latest[1]
+        found = kind.prices.get(around)
         if found is None:
-            whole = merged(shape)
-            merged_key = _without_names(whole), power
-            if merged_key not in self._costs:
-                self._costs[merged_key] = self._priced(whole, 1 << power)
-            found = self._costs[key] = self._costs[merged_key]
+            costs = self._costs(kind.shape, 1 << around)
+            found = kind.prices[around] = _Price(costs, tuple([cost.seconds for cost in costs]))
         return found
 
-    def _priced(self, shape: Shape, around: int) -> tuple[Cost, ...]:
+    def _kind(self, shape: Shape) -> _Kind:
+        """The kind of a shape."""
+        key = _without_names(shape)
+        found = self._kinds.get(key)
+        if found is None:
+            whole = merged(shape)
+            found = self._kinds[key] = self._kinds.setdefault(_without_names(whole), _Kind(whole, {}))
+        return found
+
+    def _costs(self, shape: Shape, around: int) -> tuple[Cost, ...]:
         if self.target.is_gpu:
             from minductor.cost.shape_gpu import gpu_cost  # a first call for a CPU does not wait for it
 
@@ -188,10 +235,15 @@ class Prices:
         return cpu_costs(shape, self.target.cpu, around)
 
 
+def _power(size: int) -> int:
+    """The least power of two that is no less, as its exponent."""
+    return max(0, size - 1).bit_length()
+
+
 def _without_names(shape: Shape) -> tuple[object, ...]:
     """What decides the price of a shape: all but the names of its storages, and where in them accesses begin."""
     extents, touches, *rest = shape
-    return extents, tuple(touch[1:-1] for touch in touches), *rest
+    return extents, tuple([touch[1:-1] for touch in touches]), *rest
 
 
 def _bytes(shapes: Sequence[Shape]) -> int:
@@ -199,15 +251,16 @@ def _bytes(shapes: Sequence[Shape]) -> int:
     sizes: dict[str, int] = {}
     for shape in shapes:
         for touch in shape.touches:
-            sizes[touch.storage] = max(sizes.get(touch.storage, 0), touch.size)
+            if touch.size > sizes.get(touch.storage, 0):
+                sizes[touch.storage] = touch.size
     return sum(sizes.values())
 
 
-def _sums(costs: Sequence[tuple[Cost, ...]]) -> list[float]:
+def _sums(prices: Sequence[_Price]) -> list[float]:
     """The seconds of kernels together, for each number of threads."""
-    return [sum(cost.seconds for cost in each) for each in zip(*costs, strict=True)]
+    return list(map(sum, zip(*(price.seconds for price in prices), strict=True)))
 
 
-def _sum(costs: Sequence[tuple[Cost, ...]], name: str, threads: int) -> float:
+def _sum(prices: Sequence[_Price], name: str, threads: int) -> float:
     """One of the times of kernels together."""
-    return sum(getattr(each[threads], name) for each in costs)
+    return sum(getattr(price.costs[threads], name) for price in prices)

@@ -57,7 +57,8 @@ class Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        return sum(time**self.norm for time in self[:4]) ** (1 / self.norm) + self.launch
+        memory, cache, arithmetic, waiting, launch, norm = self
+        return (memory**norm + cache**norm + arithmetic**norm + waiting**norm) ** (1 / norm) + launch
 
     @property
     def bound(self) -> str:

@@ -24,6 +24,7 @@ from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import (
     EFFECTS,
     Atomic,
+    Axis,
     Buffer,
     Check,
     Constant,
@@ -55,6 +56,7 @@ Steps: TypeAlias = tuple[int | None, ...]
 
 # An element of a storage: its place, or a tuple of what decides it. Equal ones are the same element.
 Start: TypeAlias = int | Expr | tuple[object, ...]
+AT_FIRST: frozenset[Start] = frozenset((0,))
 
 
 class Span(NamedTuple):
@@ -79,7 +81,7 @@ class Touch(NamedTuple):
     passes: int = 1  # over a row in which it is needed
     times: int = 1  # loads or stores that are not the same
     spans: tuple[Span, ...] = ()  # by value that decides on the element; the places of no more elements differ
-    starts: frozenset[Start] = frozenset((0,))  # where they begin, one of each
+    starts: frozenset[Start] = AT_FIRST  # where they begin, one of each
 
 
 class Work(NamedTuple):
@@ -174,6 +176,33 @@ def shape_of(
     return _Reader(kernel, table, hints, {} if known is None else known).shape(is_gpu=is_gpu)
 
 
+def but_for_names(kernel: Kernel, table: Mapping[str, Buffer]) -> tuple[object, list[str]] | None:
+    """What decides the shape of a kernel but for the names of its storages, and these names.
+
+    None if it has masks or checks: what they hold has names of its own.
+    """
+    names: dict[str, int] = {}
+    facts: list[object] = []
+    for op in kernel.body.ops:
+        attrs: object = op.attrs
+        if isinstance(attrs, (Load, Store, Atomic)):
+            buffer = table[attrs.ref.storage]
+            number = names.setdefault(attrs.ref.storage, len(names))
+            attrs = type(attrs), number, attrs.index, buffer.dtype, buffer.size
+        elif isinstance(attrs, (Masked, Check)):
+            return None
+        facts.append((op.name, op.args, op.dtype, op.axes, attrs))
+    return (kernel.axes, tuple(facts)), list(names)
+
+
+def is_own(index: Expr, axes: tuple[Axis, ...], size: tuple[Expr, ...], hints: Hints) -> bool:
+    """Whether it is plain that no two points of these axes touch the same element of a storage of this `size`."""
+    steps, _, is_drawn = _steps(index, tuple(axis.symbol for axis in axes), hints)
+    extents = [estimate(axis.extent, hints) for axis in axes]
+    moves = all(step != 0 or extent == 1 for step, extent in zip(steps, extents, strict=True))
+    return moves and not is_drawn and prod(extents) <= estimate(size, hints)
+
+
 class _Reader:
     """Reads one kernel. Lists of it go by axis, or by position of an op."""
 
@@ -188,16 +217,16 @@ class _Reader:
         self.results = [sets[op.axes] for op in self.ops]
         self.axes = self.results.copy()
         self.joined = 0
+        self.scans = 0
         for p, op in enumerate(self.ops):
-            match op.attrs:
-                case Reduce(axes, _):
-                    reduced = sum(bits[n] for n in axes)
-                    self.joined |= reduced
-                    self.axes[p] |= reduced
-                case Scan(axis, _, _):
-                    self.joined |= bits[axis]
-                case _:
-                    pass
+            attrs = op.attrs
+            if isinstance(attrs, Reduce):
+                reduced = sum(bits[n] for n in attrs.axes)
+                self.joined |= reduced
+                self.axes[p] |= reduced
+            elif isinstance(attrs, Scan):
+                self.joined |= bits[attrs.axis]
+                self.scans += 1
         self.passes = [1] * len(self.ops)
         self.in_turn = self.walked_again = 0
         if self.joined:
@@ -232,7 +261,7 @@ class _Reader:
 
     def shape(self, *, is_gpu: bool) -> Shape:
         touches = self.touches()
-        joins = tuple(self.joins())
+        joins = tuple(self.joins()) if self.joined else ()
         dots = find_dots(self.kernel) if is_gpu and self.joined else None
         product = None
         if dots is not None:
@@ -242,11 +271,10 @@ class _Reader:
         alive = 0
         if is_gpu and self.joined and self.walked_again:
             alive = max(map(len, alive_across_reductions(self.kernel.body, self.names(self.joined))), default=0)
-        scans = sum(isinstance(op.attrs, Scan) for op in self.ops)
         indices = tuple(
             dict.fromkeys(_steps(op.attrs.expr, *self.places)[0] for op in self.ops if isinstance(op.attrs, Index))
         )
-        facts = (self.joined, self.in_turn, self.walked_again, alive, scans, product, indices)
+        facts = (self.joined, self.in_turn, self.walked_again, alive, self.scans, product, indices)
         return Shape(tuple(self.extents), touches, self.work(), joins, *facts)
 
     def names(self, axes: int) -> list[str]:
@@ -300,7 +328,9 @@ class _Reader:
         """The accesses with the positions of their ops, those under a mask with the position of the masked op."""
         for p, op in enumerate(self.ops):
             attrs = op.attrs
-            if isinstance(attrs, Load | Store | Atomic):
+            if attrs is None:
+                continue
+            if isinstance(attrs, (Load, Store, Atomic)):
                 yield p, attrs
             elif isinstance(attrs, Masked):
                 for inner in all_ops(attrs.body):
@@ -379,6 +409,8 @@ class _Reader:
     def operations(self, op: Op) -> int:
         """The operations at one point of an op that is not pointwise."""
         match op.attrs:
+            case Load():
+                return 1
             case Store(ref, _) | Atomic(ref, _, _) if self.table[ref.storage].dtype in (F16, BF16):
                 return ROUND
             case Check():
@@ -409,13 +441,12 @@ def merged(shape: Shape) -> Shape:
         renamed[axes] = sum(1 << place for place, group in enumerate(groups) if axes >> group[-1] & 1)
     inner = [group[-1] for group in groups]
     touches = [
-        t._replace(
-            steps=tuple(map(t.steps.__getitem__, inner)),
-            axes=renamed[t.axes],
-            spans=tuple(span._replace(axes=renamed[span.axes]) for span in t.spans),
-        )
+        Touch(t.storage, t.itemsize, tuple(map(t.steps.__getitem__, inner)), renamed[t.axes], *t[4:])
         for t in shape.touches
     ]
+    if any(touch.spans for touch in touches):
+        spans = [tuple(span._replace(axes=renamed[span.axes]) for span in touch.spans) for touch in touches]
+        touches = [touch._replace(spans=each) for touch, each in zip(touches, spans, strict=True)]
     return shape._replace(
         extents=tuple(prod(shape.extents[n] for n in group) for group in groups),
         touches=tuple(touches),
@@ -465,49 +496,53 @@ def _follows(shape: Shape, outer: int, inner: int, steps: Iterable[Steps], sets:
     return all(axes >> outer & 1 == axes >> inner & 1 for axes in sets)
 
 
-def inlined(
-    consumer: Shape, producer: Shape, storage: str, *, is_stored: bool = False, is_index: bool = False
-) -> Shape:
+def inlined(consumer: Shape, producer: Shape, storage: str, *, is_index: bool = False) -> Shape:
     """The shape of a consumer that computes each element of `storage` where it uses it, as `producer` does.
 
-    `is_stored`: it stores them too. `is_index`: they are integers; an index that is computed where it is used is often
-    proved to be in range, so it needs no check.
+    `is_index`: they are integers; an index that is computed where it is used is often proved to be in range, so it
+    needs no check.
     """
     store = next(touch for touch in producer.touches if touch.is_store)
-    uses = [touch for touch in consumer.touches if touch.storage == storage and not touch.is_store]
-    found = {(t.storage, t.is_store, t.steps): t for t in consumer.touches if t not in uses}
+    loads = [touch for touch in producer.touches if not touch.is_store]
+    uses: list[Touch] = []
+    found: dict[tuple[str, bool, Steps], Touch] = {}
+    for touch in consumer.touches:
+        if touch.storage == storage and not touch.is_store:
+            uses.append(touch)
+        else:
+            found[touch.storage, touch.is_store, touch.steps] = touch
     work = {each[:3]: each for each in consumer.work}
     for use in uses:
         places = _places(use.steps, consumer.extents, producer.extents, store.steps)
+        moved = sum(1 << n for n, step in enumerate(use.steps) if step != 0)
         share = min(1.0, use.size / max(1, store.size))
-        axes = use.axes & sum(1 << n for n, step in enumerate(use.steps) if step != 0)
-        if is_stored:
-            _add_touch(found, use._replace(is_store=True, passes=1))
+        axes = use.axes & moved
+        for touch in loads:
+            _add_touch(found, _used(touch, use, places, axes, share, store.steps))
         spared = use.times * (MOVED + CHECK * is_index)
-        for touch in producer.touches:
-            if not touch.is_store:
-                _add_touch(found, _used(touch, use, places, axes, share, store.steps))
         for each in producer.work:
-            around = axes & sum(1 << n for n, at in enumerate(places) if at is None or each.axes >> at[0] & 1)
-            key = around, each.size, use.passes
-            old = work.get(key, Work(*key))
+            key = axes & _axes_around(places, each.axes), each.size, use.passes
+            old = work.get(key) or Work(*key)
             operations = old.operations + use.times * each.operations
             less = min(spared, operations) if each.axes == store.axes else 0
             spared -= less
-            work[key] = Work(
-                *key,
-                operations - less,
-                old.functions + use.times * each.functions,
-                old.divisions + use.times * each.divisions,
-            )
+            functions = old.functions + use.times * each.functions
+            work[key] = Work(*key, operations - less, functions, old.divisions + use.times * each.divisions)
     return consumer._replace(touches=tuple(found.values()), work=tuple(work.values()))
+
+
+def and_stored(made: Shape, consumer: Shape, storage: str) -> Shape:
+    """The shape `made` of a consumer that computes the elements of `storage` that it loaded before, and stores them."""
+    stores = [t._replace(is_store=True, passes=1) for t in consumer.touches if t.storage == storage and not t.is_store]
+    return made._replace(touches=(*made.touches, *stores))
 
 
 # Along an axis of a consumer: the axis of the producer that it runs through, and how many of its elements a step is.
 _Place: TypeAlias = tuple[int, int] | None
 
 
-def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: Steps) -> list[_Place]:
+@lru_cache(1024)  # most kernels of a program use each other's results in the same few ways
+def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: Steps) -> tuple[_Place, ...]:
     """By axis of the consumer the place in the producer's axes, whose results lie `store` elements apart."""
     found: list[_Place] = []
     for step, extent in zip(use, extents, strict=True):
@@ -518,27 +553,43 @@ def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: St
         axis = max(within, key=lambda n: abs(store[n] or 0))
         times = (step or 0) // (store[axis] or 1)
         found.append((axis, times) if abs(times) * (extent - 1) < others[axis] or len(within) == len(others) else None)
-    return found
+    return tuple(found)
 
 
-def _used(touch: Touch, use: Touch, places: Sequence[_Place], axes: int, share: float, store: Steps) -> Touch:
-    """An access of a producer where a consumer uses the result, which lies `store` elements apart."""
+@lru_cache(1024)
+def _axes_around(places: tuple[_Place, ...], axes: int) -> int:
+    """The axes of the consumer along which something of these axes of the producer varies."""
+    return sum(1 << n for n, at in enumerate(places) if at is None or axes >> at[0] & 1)
+
+
+@lru_cache(1024)
+def _steps_through(own: Steps, use: Steps, places: tuple[_Place, ...]) -> Steps:
+    """How an access of a producer moves along the axes of a consumer."""
     steps: list[int | None] = []
-    for place, step in zip(places, use.steps, strict=True):
+    for place, step in zip(places, use, strict=True):
         if step == 0:
             steps.append(0)
-        elif place is None or (own := touch.steps[place[0]]) is None:
-            steps.append(None if any(each != 0 for each in touch.steps) else 0)
+        elif place is None or (along := own[place[0]]) is None:
+            steps.append(None if any(each != 0 for each in own) else 0)
         else:
-            steps.append(own * place[1])
-    moved = sum(1 << n for n, step in enumerate(steps) if step != 0)
-    drawn = max(touch.drawn, min(touch.storage_bytes, use.drawn) if moved else 0)
-    size = max(touch.itemsize, int(touch.size * share)) if moved else touch.size
-    starts = frozenset(_start(own, at, touch.steps, store) for own in touch.starts for at in use.starts)
-    spans = (
-        use.spans if use.drawn else tuple(span._replace(axes=_along(span.axes, use, places)) for span in touch.spans)
-    )
-    fixed = touch.storage, touch.itemsize, tuple(steps), axes
+            steps.append(along * place[1])
+    return tuple(steps)
+
+
+def _used(touch: Touch, use: Touch, places: tuple[_Place, ...], axes: int, share: float, store: Steps) -> Touch:
+    """An access of a producer where a consumer uses the result, which lies `store` elements apart."""
+    steps = _steps_through(touch.steps, use.steps, places)
+    drawn, size = touch.drawn, touch.size
+    if any(steps) or None in steps:
+        drawn = max(drawn, min(touch.storage_bytes, use.drawn))
+        size = max(touch.itemsize, int(size * share))
+    starts = touch.starts
+    if use.starts != AT_FIRST:
+        starts = frozenset(_start(own, at, touch.steps, store) for own in touch.starts for at in use.starts)
+    spans = use.spans if use.drawn else touch.spans
+    if spans and not use.drawn:
+        spans = tuple(span._replace(axes=_along(span.axes, use, places)) for span in spans)
+    fixed = touch.storage, touch.itemsize, steps, axes
     return Touch(*fixed, size, touch.storage_bytes, drawn, False, use.passes, len(starts), spans, starts)
 
 

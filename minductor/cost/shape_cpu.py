@@ -31,6 +31,7 @@ SHORT_ROW = 40  # elements of a row; as many rows as a vector has lanes are redu
 KEPT_ROW = 512 * 1024  # bytes of a row of values that is kept; of longer ones a later pass computes them again
 KEPT = 2  # operations of a value that is kept for a later pass over the row
 SHARING = 64  # rows that share the indices of gathers
+ONCE, NEVER = (1, 1, 1), (0.0, 0.0, 0.0)  # how often each level takes in the lines of most accesses, and draws them
 OVERLAP = 0.5  # of the seconds of a join: the next row does not wait for it
 
 
@@ -50,15 +51,20 @@ def cpu_costs(shape: Shape, machine: CpuMachine, around: int) -> tuple[Cost, ...
     """The cost for each number of THREADS; `around`: the bytes that the kernels before and after it touch as well."""
     if not all(shape.extents):
         return tuple(Cost(0.0, 0.0, 0.0, 0.0, machine.launch) for _ in THREADS)
-    vector = _vector_axis(shape)
-    work = _arithmetic(shape, machine, vector)
-    lines = _lines(shape, machine, vector)
+    work, lines, used = _demand(shape, machine)
     size = max(around, lines.size)
     alone = _cost(work, lines, size, 1, machine)
-    shared = _cost(work, lines, size, _used(shape, vector, THREADS[1]), machine)
+    shared = _cost(work, lines, size, used, machine)
     region = machine.region * (1 + log2(THREADS[1])) / 5
     shared = shared._replace(launch=shared.launch + region)
     return alone, min(alone, shared, key=lambda cost: cost.seconds)
+
+
+@lru_cache(1024)  # what is around a kernel changes nothing here
+def _demand(shape: Shape, machine: CpuMachine) -> tuple[float, _Lines, float]:
+    """The seconds of the operations on one core, the cache lines, and how many threads have something to do."""
+    vector = _vector_axis(shape)
+    return _arithmetic(shape, machine, vector), _lines(shape, machine, vector), _used(shape, vector, THREADS[1])
 
 
 def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMachine) -> Cost:
@@ -261,11 +267,13 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
             third_places += missed * is_far[1]
             if is_far[1] and _apart(touch, vector, machine.second_bytes) > LINE:
                 conflicts += missed + lines
-        passes = [touch.passes if row + around > cache else 1 for cache in machine[:3]]
-        again = [drawn * (touch.drawn > cache) for cache in machine[:3]]
+        passes = ONCE
+        if touch.passes > 1:
+            passes = [touch.passes if row + around > cache else 1 for cache in machine[:3]]
+        pieces = max(places, _pieces(shape, touch, vector))
+        again = [drawn * (touch.drawn > cache) for cache in machine[:3]] if drawn else NEVER
         second += moved * passes[0] + again[0]
         third += moved * passes[1] + again[1]
-        pieces = max(places, _pieces(shape, touch, vector))
         third_places += pieces * passes[1] + again[1]
         memory += moved * passes[2] + again[2]
         memory_places += pieces * passes[2] + again[2]

@@ -10,10 +10,10 @@ from minductor.analysis.touch import Touches
 from minductor.core.dtypes import F32, F64, I64
 from minductor.core.expressions.expr import as_int, integer
 from minductor.cost.kernel_seconds import Prices
-from minductor.cost.shape import MOVED, Shape, inlined, merged
+from minductor.cost.shape import MOVED, Shape, and_stored, inlined, is_own, merged, shape_of
 from minductor.cost.shape_gpu import gpu_cost
 from minductor.ir.program.build import combine
-from minductor.ir.program.nodes import Kernel, Program, View
+from minductor.ir.program.nodes import Kernel, Program, View, body_reads
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -128,6 +128,36 @@ def test_a_shape_with_a_producer_costs_as_the_kernel_that_computes_it(env: Env, 
     assert abs(got / wanted - 1) < 0.1
 
 
+def test_kernels_that_differ_in_names_only_differ_so_in_their_shapes() -> None:
+    s = Sketch()
+    x, y = s.input(64, 512), s.input(64, 512)
+    parts = [
+        s.op("add", x, y),
+        s.op("add", y, x),
+        s.op("add", x, x),
+        s.op("add", transpose(x, 0, 1), transpose(y, 0, 1)),
+    ]
+    parts += [s.reduce("sum", x, 1), s.reduce("sum", y, 1), s.reduce("sum", y, 0), s.op("add", y, s.input(512))]
+    program = s.done(*parts)
+    kernels = [node for node in program.nodes if isinstance(node, Kernel)]
+    table = program.real_table()
+    assert shapes(program, CPU) == [shape_of(kernel, table, program.hints, is_gpu=False) for kernel in kernels]
+
+
+def test_an_element_of_its_own_is_one_that_no_other_point_loads() -> None:
+    s = Sketch()
+    x, row, places = s.input(64, 64), s.input(64), s.input(64)
+    s.op("add", transpose(x, 0, 1), row)
+    s.op("neg", narrow(x, 1, 0, 32))
+    s.op("add", s.input(64, 64), narrow(x, 1, 0, 1))
+    program = s.done(s.gather(x, places))
+    table = program.real_table()
+    loads = [(load, node.axes) for node in program.nodes if isinstance(node, Kernel) for load in body_reads(node.body)]
+    own = [is_own(load.index, axes, table[load.ref.storage].size, ()) for load, axes in loads]
+    assert [load.ref.storage for load, _ in loads] == ["arg0", "arg1", "arg0", "arg3", "arg0", "arg2", "arg0"]
+    assert own == [True, False, True, True, False, False, False]
+
+
 def test_a_value_that_is_used_twice_is_computed_twice() -> None:
     s = Sketch()
     program = softmax(s, (64, 512), 1)
@@ -137,7 +167,7 @@ def test_a_value_that_is_used_twice_is_computed_twice() -> None:
     loads = {touch.storage for touch in once.touches if not touch.is_store}
     assert store not in loads
     assert {"arg0"} < loads
-    kept = inlined(exp, sub, store, is_stored=True)
+    kept = and_stored(inlined(exp, sub, store), exp, store)
     assert sum(touch.size for touch in kept.touches) - sum(touch.size for touch in once.touches) == 4 * 64 * 512
 
 

@@ -11,7 +11,7 @@ Where a consumer loads an element, the producer's body is inserted at the point 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minductor.analysis.domain import buffer_bytes, extents_of, has_division, pure_store, solve
@@ -19,8 +19,8 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify
-from minductor.cost.kernel_seconds import TIE, Prices, fastest
-from minductor.cost.shape import Shape, inlined
+from minductor.cost.kernel_seconds import TIE, Prices
+from minductor.cost.shape import Shape, and_stored, inlined, is_own
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.passes.rewriting.prune import drop_effect, prune_body, with_nodes
@@ -40,8 +40,9 @@ MAX_DEPTH = 24  # so many nested producers are built as one body, which keeps th
 class _Producer:
     """A kernel that may move into its consumers.
 
-    `value`: the position of the stored value. `ops`: how many it adds to a body. `shape`: what decides its price, with
-    the producers that only it uses. `depth`: nested producers.
+    `value`: the position of the stored value. `ops`: how many it adds to a body. `inner`: the producers that only it
+    uses. `shape`: what decides its price, with those producers; None until a price is asked. `is_read`: the shapes of
+    its consumers hold it. `depth`: nested producers.
     """
 
     kernel: ir.Kernel
@@ -49,7 +50,9 @@ class _Producer:
     store: ir.Store
     value: int
     ops: int
-    shape: Shape
+    inner: list[_Producer]
+    shape: Shape | None = None
+    is_read: bool = False
     depth: int = 0
 
 
@@ -57,15 +60,21 @@ class _Producer:
 class _Uses:
     """Who uses a producer's value, in terms of the kernels that stay.
 
-    By the position of such a kernel: the distinct elements that one point of it asks for. An element is known by the
-    indices of the loads that lead to it.
+    By the position of such a kernel: the distinct elements that one point of it asks for, and whether it is plain that
+    no two points ask for the same one. An element is known by the indices of the loads that lead to it.
     """
 
-    users: dict[int, dict[tuple[Expr, ...], None]] = field(default_factory=dict[int, dict[tuple[Expr, ...], None]])
+    users: dict[int, dict[tuple[Expr, ...], bool]] = field(default_factory=dict[int, dict[tuple[Expr, ...], bool]])
 
-    def add(self, consumer: int, key: tuple[Expr, ...]) -> None:
+    def add(self, consumer: int, key: tuple[Expr, ...], *, is_own: bool) -> None:
         """Records that a kernel asks for an element."""
-        self.users.setdefault(consumer, {})[key] = None
+        elements = self.users.setdefault(consumer, {})
+        elements[key] = elements.get(key, True) and is_own
+
+    def only_own(self, consumer: int) -> bool:
+        """Whether it is plain that each point of a kernel asks for one element, which no other point asks for."""
+        keys = self.users[consumer]
+        return len(keys) == 1 and all(keys.values())
 
 
 def inline(program: ir.Program, env: Env) -> ir.Program:
@@ -108,19 +117,29 @@ class _Inliner:
         self.max_live_bytes = env.options.max_live_bytes
         self.prices = Prices(self.table, env.target, program.hints)
         self.shapes: dict[int, Shape] = {}  # by position, of consumers with the producers that moved into them
+        self.unread: dict[int, list[_Producer]] = {}  # by position, those that moved and are not yet part of the shape
+        self.loads: dict[int, tuple[ir.Load, ...]] = {}  # by position, of kernels
+        self.reads: list[tuple[ir.Ref, ...]] = []  # by position
+        self.own: dict[object, bool] = {}  # by what is asked
+        self.solved: dict[object, Mapping[Symbol, Expr] | None] = {}  # by what is asked
         self.storages: list[
             set[str]
         ] = []  # by position, the storages that a node touches, with those of producers that moved into it
         self.inlined: dict[ir.Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
         for position, node in enumerate(program.nodes):
-            for ref in ir.reads(node):
+            is_kernel = isinstance(node, ir.Kernel)
+            if is_kernel:
+                self.loads[position] = tuple(dict.fromkeys(ir.body_reads(node.body)))
+            reads, writes = ir.reads(node), ir.writes(node)
+            self.reads.append(reads)
+            for ref in reads:
                 self.readers.setdefault(ref, []).append(position)
-            for ref in ir.writes(node):
+            for ref in writes:
                 self.writers.setdefault(ref.storage, []).append(position)
                 self.overwriter[ir.Ref(ref.storage, ref.version - 1)] = position
-            self.op_counts.append(len(node.body.ops) if isinstance(node, ir.Kernel) else 0)
-            self.storages.append({ref.storage for ref in (*ir.reads(node), *ir.writes(node))})
+            self.op_counts.append(len(node.body.ops) if is_kernel else 0)
+            self.storages.append({ref.storage for ref in (*reads, *writes)})
 
     # --- what may move
 
@@ -142,10 +161,10 @@ class _Inliner:
                 refused = (reason, "") if reason is not None else self._slower(producer, mine)
                 if refused is None:
                     self._inline_producer(producer, mine)
-                    self._record_uses(node, producer.store.index, mine, uses)
+                    self._record_uses(position, producer.store.index, mine, uses)
                     continue
                 self._note(producer, *refused)
-            self._record_uses(node, None, _Uses({position: {(): None}}), uses)
+            self._record_uses(position, None, _Uses({position: {(): True}}), uses)
 
     def _inline_producer(self, producer: _Producer, uses: _Uses) -> None:
         """Marks a producer as moved, and adds its size and storages to each consumer."""
@@ -153,7 +172,8 @@ class _Inliner:
         for consumer, keys in uses.users.items():
             self.op_counts[consumer] += producer.ops * len(keys)
             self.storages[consumer] = self._storages_with(producer, consumer)
-            self.shapes[consumer] = self._with(producer, consumer)
+            if not producer.is_read:
+                self.unread.setdefault(consumer, []).append(producer)
             self.notes.append(ir.MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
 
     def _storages_with(self, producer: _Producer, consumer: int) -> set[str]:
@@ -200,34 +220,40 @@ class _Inliner:
         self, kernel: ir.Kernel, position: int, store: ir.Store, before: Mapping[ir.Ref, _Producer]
     ) -> _Producer | None:
         """The kernel as a candidate with its costs; None if its index cannot be solved for its axes."""
-        if solve(store.index, kernel.axes, store.index, extents_of(kernel.axes)) is None:
+        if self._solved(store.index, kernel.axes, store.index, kernel.axes) is None:
             return None
         value = next(op.args[0] for op in kernel.body.ops if op.attrs is store)
-        shape = self.prices.shape(kernel)
-        for load in dict.fromkeys(ir.body_reads(kernel.body)):
-            inner = before.get(load.ref)
-            if inner is not None and len(self.readers[load.ref]) == 1:
-                shape = inlined(shape, inner.shape, load.ref.storage)
+        inner = [before[ref] for ref in self.reads[position] if ref in before and len(self.readers[ref]) == 1]
         added = len(kernel.body.ops) - 2  # all ops but its store and the load that it replaces
-        return _Producer(kernel, position, store, value, added, shape)
+        return _Producer(kernel, position, store, value, added, inner)
 
-    def _record_uses(self, kernel: ir.Kernel, stored: Expr | None, mine: _Uses, uses: dict[ir.Ref, _Uses]) -> None:
+    def _record_uses(self, position: int, stored: Expr | None, mine: _Uses, uses: dict[ir.Ref, _Uses]) -> None:
         """Records for the producers of a kernel's loads which elements the consumers of the kernel (`mine`) ask for.
 
         `stored` is the index of the kernel's store if it moves, else None. A load at this index asks for the element
         that the kernel's own users ask for. Any other load adds its index to the key of the element. Loads under a mask
         are never shared with those outside of it.
         """
-        regions = [op.attrs.body for op in kernel.body.ops if isinstance(op.attrs, ir.Masked)]
-        inside = {load for region in regions for load in ir.body_reads(region)}
-        for load in dict.fromkeys(ir.body_reads(kernel.body)):
-            if load.ref.storage not in self.writers:
-                continue
+        loads = [load for load in self.loads[position] if load.ref.storage in self.writers]
+        if not loads:
+            return
+        kernel = self.kernels[position]
+        others = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, (ir.Masked, ir.Reduce, ir.Scan))]
+        inside = {load for each in others if isinstance(each, ir.Masked) for load in ir.body_reads(each.body)}
+        for load in loads:
+            is_alone = not others and self._is_own(load, kernel.axes)
             users = uses.setdefault(load.ref, _Uses())
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
             for consumer, keys in mine.users.items():
-                for key in keys:
-                    users.add(consumer, (*key, *step))
+                for key, was_alone in keys.items():
+                    users.add(consumer, (*key, *step), is_own=was_alone and is_alone)
+
+    def _is_own(self, load: ir.Load, axes: tuple[ir.Axis, ...]) -> bool:
+        """Whether it is plain that each point of these axes loads an element of its own."""
+        key = load.index, axes, self.table[load.ref.storage].size
+        if key not in self.own:
+            self.own[key] = is_own(*key, self.hints)
+        return self.own[key]
 
     def _refusal(self, producer: _Producer, uses: _Uses) -> str | None:
         """The reason why a producer must stay, shown to the user; None if it may move."""
@@ -235,9 +261,9 @@ class _Inliner:
         if name in self.known_refusals:
             return self.known_refusals[name]
         last = max(uses.users)
-        for load in ir.body_reads(producer.kernel.body):
-            if self.overwriter.get(load.ref, last) < last:
-                return f"{load.ref}, which it reads, is overwritten before the last use"
+        for ref in self.reads[producer.position]:
+            if self.overwriter.get(ref, last) < last:
+                return f"{ref}, which it reads, is overwritten before the last use"
         checks = (op.attrs for op in producer.kernel.body.ops if isinstance(op.attrs, ir.Check))
         if any(not at_least(check.size, 1) for check in checks) and self._is_used_under_mask(producer):
             return "it is used under a mask, where an index into a dimension without elements cannot raise an error"
@@ -246,7 +272,9 @@ class _Inliner:
             return f"one consumer needs {copies} different elements of it at each point"
         if any(self.op_counts[consumer] + producer.ops * len(keys) > MAX_OPS for consumer, keys in uses.users.items()):
             return f"the consumer would have more than {MAX_OPS} operations"
-        if any(len(self._storages_with(producer, consumer)) > MAX_BUFFERS for consumer in uses.users):
+        most = MAX_BUFFERS - len(self.storages[producer.position])  # of a consumer, if it touches none of the same
+        wide = (consumer for consumer in uses.users if len(self.storages[consumer]) > most)
+        if any(len(self._storages_with(producer, consumer)) > MAX_BUFFERS for consumer in wide):
             return f"the consumer would touch more than {MAX_BUFFERS} buffers"
         for consumer in uses.users if self.max_live_bytes else ():
             held = sum(
@@ -261,44 +289,70 @@ class _Inliner:
 
     def _slower(self, producer: _Producer, uses: _Uses) -> tuple[str, str] | None:
         """Why recomputing a producer in its consumers takes longer than storing its result, with figures; else None."""
-        consumers = [self._shape(consumer) for consumer in uses.users]
-        whole, storage = producer.shape, producer.store.ref.storage
+        storage = producer.store.ref.storage
+        if len(uses.users) == 1 and self._are_own(uses, storage):
+            return None
+        whole = self._whole(producer)
         # as cheap to compute as to load: of nothing, or of no more bytes by an operation or two
         stored = sum(touch.size for touch in whole.touches if touch.is_store)
-        operations = sum(work.operations for work in whole.work)
-        is_cheap = _moved([whole]) <= 2 * stored and operations <= CHEAP
-        is_nothing = len(whole.touches) == 1 and is_cheap
-        if is_nothing or (
-            (is_cheap or len(consumers) == 1) and all(_is_used_once(each, storage) for each in consumers)
-        ):
+        is_cheap = sum(work.operations for work in whole.work) <= CHEAP and _moved([whole]) <= 2 * stored
+        if is_cheap and (len(whole.touches) == 1 or self._are_own(uses, storage)):
             return None
         is_index = self.table[storage].dtype.kind == "int"
+        consumers = [self._shape(consumer) for consumer in uses.users]
         made = [inlined(shape, whole, storage, is_index=is_index) for shape in consumers]
-        kept = self._stored(whole, consumers, storage)
-        # of ways that take nearly as long, the one that moves fewer bytes
-        slower = self.prices.slower(made, kept, TIE if _moved(made) <= _moved(kept) else 1 / TIE)
-        if slower is None:
-            return None
-        return f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
+        moved = _moved(made)
+        for kept in self._stored(whole, consumers, storage, made):
+            # of ways that take nearly as long, the one that moves fewer bytes
+            slower = self.prices.slower(made, kept, TIE if moved <= _moved(kept) else 1 / TIE)
+            if slower is not None:
+                return f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
+        if not (producer.inner or is_index):  # the consumers then have these shapes
+            self.shapes.update(zip(uses.users, made, strict=True))
+            producer.is_read = True
+        return None
 
-    def _stored(self, producer: Shape, consumers: Sequence[Shape], storage: str) -> list[Shape]:
-        """The kernels if a producer's result is stored: `fuse` may still fuse it with one consumer, the best of few."""
+    def _stored(
+        self, producer: Shape, consumers: Sequence[Shape], storage: str, made: Sequence[Shape]
+    ) -> Iterator[Sequence[Shape]]:
+        """The kernels if a producer's result is stored; if `fuse` may fuse it with one of few consumers, for each.
+
+        `made`: the consumers as they would recompute it.
+        """
         once = [n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)][:MOST_PARTNERS]
-        ways = {
-            str(n): [inlined(consumers[n], producer, storage, is_stored=True), *consumers[:n], *consumers[n + 1 :]]
-            for n in once
-        }
-        if len(ways) < 2:
-            return next(iter(ways.values()), [producer, *consumers])
-        return ways[fastest(dict(zip(ways, self.prices.seconds(list(ways.values())), strict=True)))]
+        for n in once:
+            yield [*consumers[:n], and_stored(made[n], consumers[n], storage), *consumers[n + 1 :]]
+        if not once:
+            yield [producer, *consumers]
+
+    def _are_own(self, uses: _Uses, storage: str) -> bool:
+        """Whether each consumer loads each element of a producer's result once, at a point of its own, in one pass."""
+        return all(uses.only_own(each) or _is_used_once(self._shape(each), storage) for each in uses.users)
 
     def _shape(self, consumer: int) -> Shape:
         """What decides the price of a consumer with the producers that have moved into it."""
-        return self.shapes.get(consumer) or self.prices.shape(self.kernels[consumer])
+        shape = self.shapes.get(consumer) or self.prices.shape(self.kernels[consumer])
+        for producer in self.unread.pop(consumer, ()):
+            shape = inlined(shape, self.prices.shape(producer.kernel), producer.store.ref.storage)
+        self.shapes[consumer] = shape
+        return shape
 
-    def _with(self, producer: _Producer, consumer: int) -> Shape:
-        """The shape of a consumer once a producer has moved into it."""
-        return inlined(self._shape(consumer), self.prices.shape(producer.kernel), producer.store.ref.storage)
+    def _whole(self, producer: _Producer) -> Shape:
+        """What decides the price of a producer with the producers that only it uses."""
+        pending = [producer]
+        while pending:
+            last = pending[-1]
+            missing = [inner for inner in last.inner if inner.shape is None]
+            if not missing:
+                shape = self.prices.shape(last.kernel)
+                for inner in last.inner:
+                    assert inner.shape is not None
+                    shape = inlined(shape, inner.shape, inner.store.ref.storage)
+                last.shape = shape
+                pending.pop()
+            pending += missing
+        assert producer.shape is not None
+        return producer.shape
 
     def _is_used_under_mask(self, producer: _Producer) -> bool:
         """Whether a consumer, or a consumer that this one has moved into, loads the value under a mask."""
@@ -328,7 +382,7 @@ class _Inliner:
         for position, node in enumerate(self.program.nodes):
             if not isinstance(node, ir.Kernel):
                 continue
-            used = [self.inlined[ref] for ref in ir.reads(node) if ref in self.inlined]
+            used = [self.inlined[ref] for ref in self.reads[position] if ref in self.inlined]
             if not used:
                 continue
             producer = self.by_position.get(position)
@@ -357,7 +411,7 @@ class _Inliner:
                 return (
                     b.load(wanted.ref, simplify(wanted.index, extents), dtype) if has_division(wanted.index) else None
                 )
-            mapping = self._point(producer, wanted.index, extents)
+            mapping = self._point(producer, wanted.index, kernel.axes)
             if mapping is None:
                 self.refusals[producer.store.ref.storage] = "it is not known which point computes a loaded element"
                 return None
@@ -375,11 +429,20 @@ class _Inliner:
                 self.refusals[asked[index]] = "an index into it would no longer be checked"
         return body
 
-    def _point(self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
+    def _point(self, producer: _Producer, index: Expr, axes: tuple[ir.Axis, ...]) -> Mapping[Symbol, Expr] | None:
         """The producer's axes at the point that computes the element at `index`; None if that is not known."""
         if not producer.kernel.body.ops[producer.value].axes:
             return {}
-        return solve(producer.store.index, producer.kernel.axes, index, extents)
+        return self._solved(producer.store.index, producer.kernel.axes, index, axes)
+
+    def _solved(
+        self, index: Expr, axes: tuple[ir.Axis, ...], target: Expr, others: tuple[ir.Axis, ...]
+    ) -> Mapping[Symbol, Expr] | None:
+        """What `solve` says of a target in the `others`. Most kernels of a program ask the same few questions."""
+        key = index, axes, target, others
+        if key not in self.solved:
+            self.solved[key] = solve(index, axes, target, extents_of(others))
+        return self.solved[key]
 
     def _check_overwriting(self, kernel: ir.Kernel, body: ir.Body, used: list[_Producer]) -> None:
         """Refuses the producers of a kernel that overwrites what they read.
@@ -400,9 +463,9 @@ class _Inliner:
         """The program with the new bodies and without the kernels that moved. Consumers take over their origins."""
         origins: dict[int, dict[int, None]] = {}
         nodes = list(self.program.nodes)
-        for position, node in enumerate(nodes):
+        for position in range(len(nodes)):
             mine = origins.setdefault(position, {position: None})
-            for ref in ir.reads(node):
+            for ref in self.reads[position]:
                 if ref in self.inlined:
                     mine.update(origins[self.inlined[ref].position])
         for position, body in bodies.items():
