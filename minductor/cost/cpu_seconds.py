@@ -34,7 +34,7 @@ from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, 
 from minductor.core.expressions.hints import Hints, clamped, estimate
 from minductor.cost.seconds import Cost, op_work
 from minductor.cost.shape import CHECK, INTEGER_DIVISIONS, NAN_MAXIMUM, ROUND, SPECIAL, WORD
-from minductor.cost.shape_cpu import LINE, THREADS, WAYS
+from minductor.cost.shape_cpu import LINE, THREADS, WAYS, spread
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import (
     Atomic,
@@ -141,26 +141,12 @@ class _Access(NamedTuple):
 
         Runs of lines that are a power of two apart share few of the sets of a cache, and so take up more of it.
         """
-        run, places, drawn, apart = self.itemsize, 1, 1, 0
-        for distance, axis in self.moves:
-            count = spans[axis]
-            if not distance:
-                drawn *= count
-            elif distance <= max(run, LINE):
-                run += distance * (count - 1)
-            elif count > 1:
-                places *= count
-                apart = gcd(apart, distance)
-        lines, most = max(1.0, run / LINE), max(1.0, self.whole / LINE)
-        near = min(drawn, max(1.0, self.reach / LINE / lines)) if drawn > 1 else 1
-        moved = min(places * near * lines, most)
-        runs = min(places, most)
+        walks = [(distance, spans[axis]) for distance, axis in self.moves]
+        moved, begun, again, runs, apart = spread(self.itemsize, walks, self.whole, self.reach)
         first = max(moved * LINE, runs * gcd(apart, machine.first_bytes // WAYS) if apart else 0)
         second = max(moved * LINE, runs * gcd(apart, machine.second_bytes // WAYS) if apart else 0)
-        again = places * drawn * lines - moved if drawn > 1 else 0.0
         levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
         missed = [again * (self.reach > cache) for cache in levels] if again else ()
-        begun = min(places * near, most)
         conflicts = begun if second > max(moved * LINE, machine.second_bytes) else 0
         return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), begun, conflicts, *missed)
 

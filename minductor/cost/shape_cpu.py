@@ -7,7 +7,7 @@ along which most bytes are contiguous, in blocks that fit the cache, or short ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import gcd, log2
 from typing import NamedTuple
@@ -33,6 +33,19 @@ KEPT = 2  # operations of a value that is kept for a later pass over the row
 SHARING = 64  # rows that share the indices of gathers
 ONCE, NEVER = (1, 1, 1), (0.0, 0.0, 0.0)  # how often each level takes in the lines of most accesses, and draws them
 OVERLAP = 0.5  # of the seconds of a join: the next row does not wait for it
+
+
+class Spread(NamedTuple):
+    """The cache lines that an access touches, the places at which runs of them begin, and those that data draw anew.
+
+    `runs`: the places that data do not decide. `apart`: bytes of which their distances are multiples.
+    """
+
+    lines: float
+    places: float
+    again: float
+    runs: float
+    apart: int
 
 
 class _Lines(NamedTuple):
@@ -257,7 +270,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         second += missed * (row + around > machine.first_bytes)
         third += missed * (row + around > machine.second_bytes)
     for touch in shape.touches:
-        lines, places, drawn = _touched(shape.extents, touch)
+        lines, places, drawn, *_ = _touched(shape.extents, touch)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
         if touch in scattered and (touch.is_store or shape.joined):
@@ -331,24 +344,38 @@ def _row_bytes(shape: Shape, vector: int | None) -> float:
 
 
 @lru_cache(4096)  # most accesses of a kernel are those of the kernels that it was made of
-def _touched(extents: Sequence[int], touch: Touch) -> tuple[float, float, float]:
-    """The lines that an access touches, the places at which they begin, and the lines that data draw once more."""
-    run, places, drawn = touch.itemsize, 1, 1
+def _touched(extents: Sequence[int], touch: Touch) -> Spread:
+    """The lines that an access touches."""
     moves = sorted(
         (0 if touch.drawn and step is None else abs(touch.itemsize if step is None else step * touch.itemsize), n)
         for n, step in enumerate(touch.steps)
         if step != 0
     )
-    for distance, axis in moves:
-        count = extents[axis]
+    walks = [(distance, extents[axis]) for distance, axis in moves]
+    return spread(touch.itemsize, walks, touch.storage_bytes, touch.drawn, touch.times)
+
+
+def spread(itemsize: int, walks: Iterable[tuple[int, int]], whole: int, reach: int, times: int = 1) -> Spread:
+    """The lines that an access touches.
+
+    Args:
+        itemsize: bytes of an element, or of what lies beside each other.
+        walks: along each axis the bytes of a step, 0 where data decide, and the number of steps; short steps first.
+        whole: bytes of the storage.
+        reach: bytes of the part in which data decide.
+        times: how many such accesses there are at different places.
+    """
+    run, places, drawn, apart = itemsize, 1, 1, 0
+    for distance, count in walks:
         if not distance:
             drawn *= count
         elif distance <= max(run, LINE):
             run += distance * (count - 1)
         elif count > 1:
             places *= count
-    lines, most = max(1.0, run / LINE), max(1.0, touch.storage_bytes / LINE)
-    near = min(drawn, max(1.0, touch.drawn / LINE / lines)) if drawn > 1 else 1
-    moved = min(places * near * lines * touch.times, most)
+            apart = gcd(apart, distance)
+    lines, most = max(1.0, run / LINE), max(1.0, whole / LINE)
+    near = min(drawn, max(1.0, reach / LINE / lines)) if drawn > 1 else 1
+    moved = min(places * near * lines * times, most)
     again = places * drawn * lines - moved if drawn > 1 else 0.0
-    return moved, min(places * near, most), max(0.0, again)
+    return Spread(moved, min(places * near, most), max(0.0, again), min(places, most), apart)
