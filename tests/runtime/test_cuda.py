@@ -279,7 +279,7 @@ def test_each_stream_has_a_counter_and_each_launch_in_a_graph(monkeypatch: pytes
     assert counters.of(device, 2) is not one
     assert counters.of(torch.device("meta"), 1) is not one
     assert Counters().of(device, 1) is not one
-    monkeypatch.setattr("minductor.runtime.launch.counters.is_stream_captured", lambda: True)
+    monkeypatch.setattr("minductor.runtime.launch.counters.is_captured", lambda device: True)
     captured = [counters.of(device, 1) for _ in range(2)]
     assert len({id(tensor) for tensor in (one, *captured)}) == 3
     assert all(tensor.dtype == torch.int32 and tensor.tolist() == [0] for tensor in (one, *captured))

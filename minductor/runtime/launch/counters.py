@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import torch
 
-from minductor.runtime.tune.tune import is_stream_captured
+
+def is_captured(device: torch.device) -> bool:
+    """Whether the current stream is being captured into a CUDA graph; asked at each launch, so it asks nothing else."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 class Counters:
@@ -23,7 +26,7 @@ class Counters:
 
     def of(self, device: torch.device, stream: int) -> torch.Tensor:
         """The counter for the next launch on a stream of a device, which is the current one."""
-        if is_stream_captured():  # the graph sets it to 0 whenever it runs, and keeps the memory
+        if is_captured(device):  # the graph sets it to 0 whenever it runs, and keeps the memory
             return torch.zeros(1, dtype=torch.int32, device=device)
         found = self._held.get((device, stream))
         if found is None:  # another thread may come here meanwhile: both use the one that is there first
