@@ -53,15 +53,16 @@ def loop_order(program: Program, env: Env) -> Program:
 def views(first: Kernel, second: Kernel) -> Iterator[tuple[Kernel, Kernel]]:
     """Forms of both kernels, with merged, split or unrolled loops, that may match where the kernels did not."""
     merged = merge_kernel_axes(first), merge_kernel_axes(second)
-    seen: dict[tuple[Kernel, Kernel], None] = {(first, second): None}
-    for pair in dict.fromkeys(((first, second), merged)):
+    given = first, second
+    seen = [given]  # compared one by one: most share their bodies, and the hash of a body takes longer
+    for pair in (given,) if merged == given else (given, merged):
         if pair not in seen:
-            seen[pair] = None
+            seen.append(pair)
             yield pair
         for index, other in common_accesses(*pair)[:MAX_ACCESS_PAIRS]:
             for view in _views_at(pair, index, other):
                 if view not in seen:
-                    seen[view] = None
+                    seen.append(view)
                     yield view
 
 
