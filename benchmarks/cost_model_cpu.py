@@ -36,7 +36,7 @@ THREADS = (1, 2)
 CALL = 16e-6  # seconds of a call of the compiled function, which the price of a kernel leaves out
 CLEAR = 1.1  # two recipes whose times differ by a smaller factor are not compared
 FITTED = (
-    *("second_line", "third_line", "memory_line", "third_jump", "memory_jump", "operation", "scalar"),
+    *("second_line", "third_line", "memory_line", "third_jump", "memory_wait", "operation", "scalar"),
     *("gather", "narrow_gather", "gathering", "strided", "special", "chain", "loop", "ragged", "join"),
 )
 Function = Callable[..., Any]

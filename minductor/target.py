@@ -93,7 +93,9 @@ class CpuMachine(NamedTuple):
     third_cores: float = 12.0  # cores that use up the bandwidth of the third-level cache
     memory_cores: float = 6.0  # cores that use up the bandwidth of main memory
     third_jump: float = 1.2e-9  # seconds more where an access goes on at another place of the third-level cache
-    memory_jump: float = 4e-9  # seconds more where an access goes on at another place of main memory
+    memory_wait: float = 3e-9  # seconds more for a line of main memory that is not fetched ahead
+    memory_gather: float = 3.7e-8  # seconds more for an instruction that gathers from main memory
+    ahead_bytes: int = 8 * KIB  # of a run through main memory, before the core fetches ahead
     conflict: float = 3e-9  # seconds more where such places are so far apart that few sets of the cache hold them
     operation: float = 1.5e-10  # seconds of a simple operation on a vector
     scalar: float = 1e-10  # seconds of a simple operation on a scalar

@@ -10,7 +10,8 @@ What is counted, loop by loop:
   strided access take beyond that; starting a vector loop and the elements that do not fill its last vector; joining the
   lanes of a reduction, its blocks and its parts.
 - `cache`: cache lines that a core takes from its second-level cache and from the shared third-level cache.
-- `memory`: cache lines that come from main memory or go there.
+- `memory`: cache lines that come from main memory or go there. A core fetches ahead along a long run; at first it waits
+  for each line. An instruction that gathers waits for its lines, which are never fetched ahead.
 - `launch`: starting the kernel, and starting and joining the threads of each parallel loop.
 
 How many lines a cache misses follows from the loops. If what one iteration of a loop touches fits the cache, each line
@@ -93,8 +94,8 @@ class _Touched(NamedTuple):
     """What some points touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
 
     `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin; `conflicts`: those of
-    them that share few sets of the second level. The last three: the lines that each level of cache misses again, since
-    data draw more of them than fit.
+    them that share few sets of the second level; `waiting`: seconds for lines of main memory that the core does not
+    fetch ahead. The last three: the lines that each level of cache misses again, since data draw more of them than fit.
     """
 
     size: float = 0.0
@@ -103,9 +104,25 @@ class _Touched(NamedTuple):
     moved: float = 0.0
     places: float = 0.0
     conflicts: float = 0.0
+    waiting: float = 0.0
     first_again: float = 0.0
     second_again: float = 0.0
     third_again: float = 0.0
+
+
+class _Visit(NamedTuple):
+    """How loops go through a storage. `run`: the bytes between two jumps. `is_gather`: by instructions that gather."""
+
+    run: int
+    is_gather: bool = False
+
+
+class _Turns(NamedTuple):
+    """A loop of a nest: so many iterations, of which each covers a block of the axis."""
+
+    axis: str
+    times: int
+    block: int
 
 
 class _Access(NamedTuple):
@@ -136,7 +153,19 @@ class _Access(NamedTuple):
         """The same where the row in which data decide on an element is asked into the cache before."""
         return self._replace(itemsize=self.reach, moves=tuple(move for move in self.moves if move[0]), reach=0)
 
-    def touched(self, spans: Mapping[str, int], machine: CpuMachine) -> _Touched:
+    def run(self, around: Sequence[_Turns]) -> int:
+        """The bytes that loops touch one after the other before they jump; `around`: the loops, outermost first."""
+        run = self.itemsize
+        for turns in reversed(around):
+            distance = next((turns.block * each for each, axis in self.moves if axis == turns.axis), None)
+            if distance is None or turns.times == 1:
+                continue
+            if not 0 < distance <= max(run, LINE):
+                break
+            run += distance * (turns.times - 1)
+        return run
+
+    def touched(self, spans: Mapping[str, int], machine: CpuMachine, visit: _Visit) -> _Touched:
         """What these points touch.
 
         Runs of lines that are a power of two apart share few of the sets of a cache, and so take up more of it.
@@ -148,7 +177,15 @@ class _Access(NamedTuple):
         levels = (machine.first_bytes, machine.second_bytes, machine.third_bytes)
         missed = [again * (self.reach > cache) for cache in levels] if again else ()
         conflicts = begun if second > max(moved * LINE, machine.second_bytes) else 0
-        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), begun, conflicts, *missed)
+        points = prod(spans[axis] for _, axis in self.moves)
+        waiting = self.waiting(moved, missed[-1] if missed else 0.0, points, visit, machine)
+        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), begun, conflicts, waiting, *missed)
+
+    def waiting(self, lines: float, again: float, points: int, visit: _Visit, machine: CpuMachine) -> float:
+        """The seconds for lines of main memory that are not fetched ahead; `again`: those that data draw once more."""
+        if visit.is_gather:  # one instruction waits for all its lines
+            return machine.memory_gather * min(lines + again, points * self.itemsize / machine.vector_bytes)
+        return machine.memory_wait * (lines * min(1.0, machine.ahead_bytes / max(visit.run, LINE)) + again)
 
 
 class _Fact(NamedTuple):
@@ -170,12 +207,16 @@ class _Fact(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Seconds: operations, lines of the second and third level and of main memory, and starting threads."""
+    """Seconds: operations, lines of the second and third level and of main memory, and starting threads.
+
+    `memory`: what the bandwidth allows. `waiting`: what one core takes, which waits for lines that are not fetched ahead.
+    """
 
     arithmetic: float = 0.0
     second: float = 0.0
     third: float = 0.0
     memory: float = 0.0
+    waiting: float = 0.0
     regions: float = 0.0
 
     def plus(self, other: _Work) -> _Work:
@@ -210,10 +251,12 @@ class _Pricer:
         # by the id of a loop the positions of its ops
         self.inside = {id(loop): frozenset(positions(loop.body)) for loop in loops(self.steps)}
         self.rows: dict[int, _Access] = {}
+        self.visits: dict[object, _Visit] = {}  # by the key of an access
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
         self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
         if self.kept:
             self.prepare(self.steps, self.spans)
+        self.visit(self.steps, self.spans, (), None)
 
     @cached_property
     def overlap(self) -> float:
@@ -227,7 +270,7 @@ class _Pricer:
         work = self.all(self.steps, _Around(self.spans))
         used = threads if self.shared else 1
         size = self.touched(frozenset(range(len(self.ops))), self.spans).size
-        memory = work.memory if size > machine.third_bytes else 0.0
+        memory = max(work.memory, work.waiting) if size > machine.third_bytes else 0.0
         third = work.third if size > machine.second_bytes * used else 0.0
         second = work.second if size > machine.first_bytes * used else 0.0
         return Cost(memory, second + third, work.arithmetic, 0.0, machine.launch + work.regions, machine.norm)
@@ -244,6 +287,23 @@ class _Pricer:
         for step in steps:
             if isinstance(step, Loop):
                 self.prepare(step.body, {**spans, step.axis: _block(step, spans)})
+
+    def visit(
+        self, steps: Sequence[Step], spans: Mapping[str, int], around: tuple[_Turns, ...], vector: Loop | None
+    ) -> None:
+        """Finds how the loops go through the storage of each access; the first pass over it counts."""
+        for step in steps:
+            if isinstance(step, Loop):
+                block = _block(step, spans)
+                turns = _Turns(step.axis, -(-spans[step.axis] // block), block)
+                within = step if step.kind == "vector" else vector
+                # the rows that a vector loop adds up at once are walked side by side
+                order = (*around, turns) if vector is None else (*around[:-1], turns, around[-1])
+                self.visit(step.body, {**spans, step.axis: block}, order, within)
+                continue
+            for access in self.facts[step].accesses:
+                is_gather = vector is not None and access.is_gathered(vector)
+                self.visits.setdefault(access.key, _Visit(access.run(around), is_gather))
 
     def row(self, position: int, spans: Mapping[str, int]) -> _Access:
         """The array that keeps a value at all these points."""
@@ -262,7 +322,7 @@ class _Pricer:
         key = inside, tuple(spans.values())
         if key not in self.known:
             found = {each.key: each for p in inside for each in self.accesses(p)}
-            each = (access.touched(spans, self.machine) for access in found.values())
+            each = (a.touched(spans, self.machine, self.visits.get(a.key, _Visit(a.whole))) for a in found.values())
             self.known[key] = _Touched(*map(sum, zip(_Touched(), *each, strict=True)))
         return self.known[key]
 
@@ -304,6 +364,7 @@ class _Pricer:
             work.second / used,
             work.third / min(used, machine.third_cores),
             work.memory / min(used, machine.memory_cores),
+            work.waiting / used,
             machine.region * (1 + log2(self.threads)) / 5,
         )
 
@@ -333,8 +394,8 @@ class _Pricer:
             third = lines * machine.third_line + jumps * machine.third_jump + whole.conflicts * machine.conflict
             work = work._replace(third=third)
         if once.size <= machine.third_bytes:
-            lines, jumps = whole.moved + whole.third_again, whole.places + whole.third_again
-            work = work._replace(memory=lines * machine.memory_line + jumps * machine.memory_jump)
+            memory = (whole.moved + whole.third_again) * machine.memory_line
+            work = work._replace(memory=memory, waiting=memory + whole.waiting)
         return work
 
     # --- operations

@@ -57,7 +57,7 @@ class _Lines(NamedTuple):
     third_places: float = 0.0
     conflicts: float = 0.0  # places that share few sets of the second level
     memory: float = 0.0
-    memory_places: float = 0.0
+    unforeseen: float = 0.0  # lines of main memory that the core does not fetch ahead
 
 
 def cpu_costs(shape: Shape, machine: CpuMachine, around: int) -> tuple[Cost, ...]:
@@ -84,14 +84,16 @@ def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMach
     """The cost if so many threads are used: what fits a cache comes from it."""
     memory = third = second = 0.0
     if size > machine.third_bytes:
-        memory = lines.memory * machine.memory_line + lines.memory_places * machine.memory_jump
+        memory = lines.memory * machine.memory_line
+        waiting = memory + lines.unforeseen * machine.memory_wait  # each core waits for its own lines
+        memory = max(memory / min(used, machine.memory_cores), waiting / used)
     if size > machine.second_bytes * used:
         third = lines.third * machine.third_line + lines.third_places * machine.third_jump
         third += lines.conflicts * machine.conflict
     if size > machine.first_bytes * used:
         second = lines.second * machine.second_line
     cache = second / used + third / min(used, machine.third_cores)
-    return Cost(memory / min(used, machine.memory_cores), cache, work / used, 0.0, machine.launch, machine.norm)
+    return Cost(memory, cache, work / used, 0.0, machine.launch, machine.norm)
 
 
 def _vector_axis(shape: Shape) -> int | None:
@@ -261,7 +263,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
     is_far = [
         sum(reach * _apart(touch, vector, cache) for touch, reach in scattered.items()) > cache for cache in machine[:2]
     ]
-    size = second = third = third_places = conflicts = memory = memory_places = 0.0
+    size = second = third = third_places = conflicts = memory = unforeseen = 0.0
     around = 0
     if across := _across(shape, vector):  # each row passes the accumulators of all columns
         accumulators = _accumulator_bytes(shape, across)
@@ -289,8 +291,8 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         third += moved * passes[1] + again[1]
         third_places += pieces * passes[1] + again[1]
         memory += moved * passes[2] + again[2]
-        memory_places += pieces * passes[2] + again[2]
-    return _Lines(size, second, third, third_places, conflicts, memory, memory_places)
+        unforeseen += min(lines, pieces * machine.ahead_bytes / LINE) * passes[2] + again[2]
+    return _Lines(size, second, third, third_places, conflicts, memory, unforeseen)
 
 
 def _scattered(shape: Shape, touch: Touch, vector: int | None) -> int:

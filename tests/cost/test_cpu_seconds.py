@@ -173,8 +173,26 @@ def test_data_that_fit_a_cache_do_not_come_from_memory(programs: dict[str, Made]
 
 def test_memory_is_shared_by_the_threads(programs: dict[str, Made]) -> None:
     one, many = costs(programs["large"])["blocks"]
-    assert many.memory == pytest.approx(one.memory / NOMINAL_CPU.memory_cores)
+    assert many.memory == pytest.approx(one.memory / NOMINAL_CPU.memory_cores, rel=1e-3)
     assert many.arithmetic == pytest.approx(one.arithmetic / 16, rel=0.05)
+
+
+def test_lines_that_are_not_fetched_ahead_take_longer() -> None:
+    """With 64 MiB in blocks of 256 columns, once of whole rows and once of short pieces of rows."""
+    whole, pieces = (costs(made(sums((1 << 24) // n, n, dim=0)))["columns"] for n in (256, 4096))
+    assert pieces[0].memory == pytest.approx(
+        whole[0].memory * (1 + NOMINAL_CPU.memory_wait / NOMINAL_CPU.memory_line), rel=0.01
+    )
+    assert pieces[1].memory == pytest.approx(pieces[0].memory / 16, rel=1e-3)  # each core waits for its own lines
+
+
+def test_gathers_wait_for_main_memory() -> None:
+    """For each line if lines are few, and once for all lines of an instruction if rows are long."""
+    found = costs(made(columns(4096, 4096)))
+    assert found["elements"][0].memory > 5 * found["scalar_elements"][0].memory  # it asks for rows before
+    far = costs(made(columns(4, 8_000_000)))["elements"][0].memory
+    gathers = 4 * 8_000_000 / (NOMINAL_CPU.vector_bytes / 4)
+    assert gathers * NOMINAL_CPU.memory_gather < far < 1.5 * gathers * NOMINAL_CPU.memory_gather
 
 
 def test_rows_a_power_of_two_apart_do_not_stay_in_the_cache() -> None:
