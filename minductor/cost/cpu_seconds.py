@@ -133,7 +133,7 @@ class _Access(NamedTuple):
     which data decide on one element.
     """
 
-    key: object
+    key: tuple[object, ...]
     moves: tuple[tuple[int, str], ...]
     bent: frozenset[str]
     itemsize: int
@@ -209,7 +209,7 @@ class _Fact(NamedTuple):
 class _Work(NamedTuple):
     """Seconds: operations, lines of the second and third level and of main memory, and starting threads.
 
-    `memory`: what the bandwidth allows. `waiting`: what one core takes, which waits for lines that are not fetched ahead.
+    `memory`: what the bandwidth allows. `waiting`: what a core takes that waits for lines not fetched ahead.
     """
 
     arithmetic: float = 0.0
@@ -251,7 +251,7 @@ class _Pricer:
         # by the id of a loop the positions of its ops
         self.inside = {id(loop): frozenset(positions(loop.body)) for loop in loops(self.steps)}
         self.rows: dict[int, _Access] = {}
-        self.visits: dict[object, _Visit] = {}  # by the key of an access
+        self.visits: dict[tuple[object, ...], _Visit] = {}  # by the key of an access
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
         self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
         if self.kept:
@@ -303,7 +303,10 @@ class _Pricer:
                 continue
             for access in self.facts[step].accesses:
                 is_gather = vector is not None and access.is_gathered(vector)
-                self.visits.setdefault(access.key, _Visit(access.run(around), is_gather))
+                visit = _Visit(access.run(around), is_gather)
+                if is_gather and any(known.is_gather and key[0] == access.key[0] for key, known in self.visits.items()):
+                    visit = _Visit(access.whole)  # the first gather of a storage has waited for its lines
+                self.visits.setdefault(access.key, visit)
 
     def row(self, position: int, spans: Mapping[str, int]) -> _Access:
         """The array that keeps a value at all these points."""
