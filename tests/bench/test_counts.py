@@ -56,7 +56,7 @@ def test_a_result_that_nobody_takes_is_written_all_the_same(backend: str) -> Non
 def test_a_target_that_is_elsewhere_is_counted_too(backend: str) -> None:
     found = counts.count(backend, lambda x: x.sum(), lambda run: run(torch.ones(1 << 20)), by_name("sm_90"))
     assert (found.failure, found.peak) == ("", None)
-    assert found.kernels == 2, "parts of the sum, and their sum"
+    assert found.kernels == {"inductor": 2, "minductor": 1}[backend], "parts of the sum, and their sum"
     assert 4 << 20 < found.bytes < 4.1 * (1 << 20)
 
 
