@@ -129,9 +129,7 @@ def test_few_rows_differ_from_what_is_expected_elsewhere() -> None:
     """And each says why."""
     differing = [row for row in ROWS if row.elsewhere is not None]
     assert all(row.because and row.elsewhere != (row.accesses, row.kernels) for row in differing)
-    assert [row.name for row in differing if row.elsewhere and row.kernels > row.elsewhere[1]] == [
-        "product of sizes of the call"
-    ]
+    assert not [row.name for row in differing if row.elsewhere and row.kernels > row.elsewhere[1]]
     assert len(differing) <= len(ROWS) / 5
 
 

@@ -8,9 +8,9 @@ extern "C" int64_t fused_sum_mul_add_0(const float* __restrict in0, float* __res
   for (int64_t i0 = 0; i0 < 8; ++i0) {
     float sum0_lanes[64];
     for (int l = 0; l < 64; ++l) sum0_lanes[l] = 0.0f;
-    md_lanes<64>(0, 300, [&](int64_t i1, int l) MD_LAMBDA {
-      const float x1 = in0[300 * i0 + i1];
-      sum0_lanes[l] = sum0_lanes[l] + x1;
+    md_masked_lanes<64>(0, 300, [&](int64_t i1, int l, bool on) MD_LAMBDA {
+      const float x1 = (on ? in0[300 * i0 + i1] : (float)0);
+      sum0_lanes[l] = on ? sum0_lanes[l] + x1 : sum0_lanes[l];
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
       sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
