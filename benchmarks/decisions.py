@@ -1,9 +1,10 @@
 """Whether the compiler decides for the faster way: `python benchmarks/decisions.py ROWS [--threads 1,2]`.
 
-Takes a file of results, one JSON array a line, to which each pair of ways is written once it is measured; pairs that it
-holds are not measured again. Also takes the numbers of threads, the device, a pattern of programs, and how many
-processes compile everything before. Prints the table of decisions.md: what the compiler's prices say of both ways, what
-they take, and for which one it decides.
+Takes a file of results, one JSON value a line: an array for each pair of ways, written once it is measured, and the
+name of each program that has all its pairs. What the file holds is not measured again. Also takes the numbers of
+threads, the device, a pattern of programs, and in how many processes to compile; one of these measures at a time.
+Prints the table of decisions.md: what the compiler's prices say of both ways, what they take, and for which one it
+decides.
 
 A pair is one question that a stage asks about a program: whether two kernels are fused (`fuse` and `loop_order`),
 whether a producer is recomputed where it is used (`inline`), and on a GPU whether a long reduction is cut (`split`).
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import filelock
 import survey
 import torch
 from torch import Tensor
@@ -167,6 +169,19 @@ def label_smoothing(x: Tensor, places: Tensor) -> Tensor:
     return F.cross_entropy(x, places, label_smoothing=0.1)
 
 
+def upsampled_norm(x: Tensor) -> Tensor:
+    return F.group_norm(F.interpolate(x[:, :8], scale_factor=2), 4)
+
+
+def bilinear_norm(x: Tensor) -> Tensor:
+    y = F.interpolate(x[:, :4], scale_factor=2, mode="bilinear")
+    return F.layer_norm(y, y.shape[-1:])
+
+
+def gradient_of_batch_norm(x: Tensor, y: Tensor, *rest: Tensor) -> Tensor:
+    return survey.grads(lambda x: survey.trained(x, *rest) * y)(x)
+
+
 def distances(x: Tensor, y: Tensor) -> Tensor:
     return (x[:64, None, :64].exp() - y[None, :64, :64].exp()).abs().sum(-1)
 
@@ -220,6 +235,13 @@ PROGRAMS: Mapping[str, tuple[Function, Make]] = {
     "cross entropy, smoothed": (label_smoothing, survey.classes),
     "sum of few long rows": (lambda x: (x.view(4, -1).exp().sum(-1), x.view(4, -1) + 1), survey.rows),
     "cumsum of few long rows": (lambda x: x.view(4, -1).cumsum(-1), survey.rows),
+    "upsampled, group_norm": (upsampled_norm, survey.images),
+    "bilinear, layer_norm": (bilinear_norm, survey.images),
+    "rolled, softmax": (lambda x: x.roll(5, -1).softmax(-1), survey.rows),
+    "batch_norm gradient": (
+        lambda x, *rest: gradient_of_batch_norm(x, x.cos(), *rest),
+        survey.normed(survey.images),
+    ),
     "long rows normalised": (lambda x: F.layer_norm(x.view(4, -1), (x.numel() // 4,)), survey.rows),
 }
 OF_SURVEY = (
@@ -463,8 +485,15 @@ def built(fn: Function, args: Sequence[Tensor], turned: tuple[Question, bool] | 
     return call
 
 
-def measure(title: str, fn: Function, args: Sequence[Tensor], threads: Sequence[int], done: Set[str]) -> Iterator[Row]:
-    """The rows of one program, without those that are done; without `threads` it only compiles both ways."""
+def measure(
+    title: str,
+    fn: Function,
+    args: Sequence[Tensor],
+    threads: Sequence[int],
+    done: Set[str],
+    turn: filelock.BaseFileLock,
+) -> Iterator[Row]:
+    """The rows of one program, without those that are done; while they are measured this process holds the `turn`."""
     for question, answer in questions(fn, args):
         if f"{title} {question}" in done:
             continue
@@ -474,7 +503,8 @@ def measure(title: str, fn: Function, args: Sequence[Tensor], threads: Sequence[
         prices = [[1e6 * each for each in way] for way in answer.seconds][order]
         for count in threads:
             torch.set_num_threads(count)
-            times, ratios = measured(calls, args)
+            with turn:
+                times, ratios = measured(calls, args)
             yield Row(title, *question, count, taken, other, prices, times, ratios)
 
 
@@ -513,47 +543,52 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--device", default="cpu", choices=SIDES)
     parser.add_argument("--only", default="", help="a pattern of programs")
-    parser.add_argument("--jobs", type=int, default=0, help="processes that compile everything before")
-    parser.add_argument("--compile", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile")
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch._dynamo.config.recompile_limit = 100_000
     torch.set_grad_enabled(False)
     threads = [int(each) for each in asked.threads.split(",")] if asked.device == "cpu" else [1]
-    chosen = list(programs(asked.device, asked.only))
-    if asked.compile:
-        number, jobs = map(int, asked.compile.split("/"))
-        for program in chosen[number::jobs]:
-            measure_one(*program, asked.rows, ())
-        return
-    started = [subprocess.Popen([*sys.orig_argv, "--compile", f"{n}/{asked.jobs}"]) for n in range(asked.jobs)]
-    for process in started:
-        process.wait()
-    for program in chosen:
-        measure_one(*program, asked.rows, threads)
-    rows = read(asked.rows)
-    print(*table(rows), "", *summary(rows), sep="\n")
+    if asked.part is None and asked.jobs > 1:
+        started = [subprocess.Popen([*sys.orig_argv, "--part", str(part)]) for part in range(asked.jobs)]
+        for process in started:
+            process.wait()
+    else:
+        for program in list(programs(asked.device, asked.only))[asked.part or 0 :: asked.jobs]:
+            measure_one(*program, asked.rows, threads)
+    if asked.part is None:
+        rows = read(asked.rows)[0]
+        print(*table(rows), "", *summary(rows), sep="\n")
 
 
 def measure_one(
     title: str, fn: Function, make: Callable[[], tuple[Tensor, ...]], path: Path, threads: Sequence[int]
 ) -> None:
-    """Adds the rows of one program to a file. Only the last program of the file may lack rows."""
-    rows = read(path)
-    if title in {row.program for row in rows} - {row.program for row in rows[-1:]}:
+    """Adds the rows of one program to a file, and its name once it has them all."""
+    rows, complete = read(path)
+    if title in complete:
         return
     torch.manual_seed(0)
+    done = {f"{row.program} {Question(*row[1:3])}" for row in rows}
     try:
-        for row in measure(title, fn, make(), threads, {f"{row.program} {Question(*row[1:3])}" for row in rows}):
-            with path.open("a") as file:
-                print(json.dumps(row), file=file)
+        for row in measure(title, fn, make(), threads, done, filelock.FileLock(path.with_suffix(".lock"))):
+            add(path, row)
     except Exception as error:  # the others are measured
         print(f"{title}: {error}", file=sys.stderr)
+    else:
+        add(path, title)
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of a file; none if there is no such file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [Row(*json.loads(line)) for line in lines]
+def add(path: Path, line: Row | str) -> None:
+    """Adds a line to a file of results, in one write, since other processes add to it too."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read(path: Path) -> tuple[list[Row], set[str]]:
+    """The rows of a file, and the names of the programs that have all their rows; nothing if there is no such file."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [Row(*line) for line in lines if isinstance(line, list)], {line for line in lines if isinstance(line, str)}
 
 
 if __name__ == "__main__":
