@@ -10,7 +10,8 @@ and the way counts that loses least where it loses most, as for recipes (`fastes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -104,9 +105,9 @@ class _Price(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """Shapes that cost the same: one of them, without axes that make no difference; their prices by what is around."""
+    """Shapes that cost the same: their costs by what is around, and the prices that are known already."""
 
-    shape: Shape
+    costs: Callable[[int], tuple[Cost, ...]]
     prices: dict[int, _Price]
 
 
@@ -212,7 +213,7 @@ class Prices:
         kind = latest[1]
         found = kind.prices.get(around)
         if found is None:
-            costs = self._costs(kind.shape, 1 << around)
+            costs = kind.costs(1 << around)
             found = kind.prices[around] = _Price(costs, tuple([cost.seconds for cost in costs]))
         return found
 
@@ -222,17 +223,22 @@ class Prices:
         found = self._kinds.get(key)
         if found is None:
             whole = merged(shape)
-            found = self._kinds[key] = self._kinds.setdefault(_without_names(whole), _Kind(whole, {}))
+            same = key if whole is shape else _without_names(whole)
+            if same not in self._kinds:
+                self._kinds[same] = _Kind(self._costs(whole), {})
+            found = self._kinds[key] = self._kinds[same]
         return found
 
-    def _costs(self, shape: Shape, around: int) -> tuple[Cost, ...]:
+    def _costs(self, shape: Shape) -> Callable[[int], tuple[Cost, ...]]:
+        """By what is around a kernel of this shape, its costs."""
         if self.target.is_gpu:
             from minductor.cost.shape_gpu import gpu_cost  # a first call for a CPU does not wait for it
 
-            return (gpu_cost(shape, self.target, around, may_cut=self.may_cut),)
-        from minductor.cost.shape_cpu import cpu_costs
+            return lambda around: (gpu_cost(shape, self.target, around, may_cut=self.may_cut),)
+        from minductor.cost.shape_cpu import demand
 
-        return cpu_costs(shape, self.target.cpu, around)
+        machine = self.target.cpu
+        return partial(demand(shape, machine).costs, machine)
 
 
 def _power(size: int) -> int:

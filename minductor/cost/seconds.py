@@ -28,7 +28,7 @@ from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import Expr, free_symbols
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.cost.registers import alive_across_reductions
+from minductor.cost.registers import alive_at_once, words
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
@@ -263,12 +263,13 @@ class _Pricer:
 
     @cached_property
     def registers(self) -> float:
-        """The registers of a thread: values that live across a reduction, and accumulators."""
+        """The registers of a thread: the values of a row that live at once, or accumulators."""
         if self.walked:
             joins = (op for op in self.ops if isinstance(op.attrs, Reduce))
             return FIXED_REGISTERS + max((len(op.args) * self.elements(op) / self.threads for op in joins), default=0.0)
-        alive = alive_across_reductions(self.kernel.body, self.reduced)
-        return FIXED_REGISTERS + max((sum(map(self.elements, ops)) for ops in alive), default=0) / self.threads
+        alive = alive_at_once(self.kernel.body, self.reduced)
+        most = max((sum(words(op) * self.elements(op) for op in ops) for ops in alive), default=0)
+        return FIXED_REGISTERS + most / self.threads
 
     @property
     def most_registers(self) -> float:

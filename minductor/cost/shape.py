@@ -9,7 +9,7 @@ bit n stands for axis n. Most facts of an op are the same for all its uses, so e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -19,7 +19,7 @@ from minductor.analysis.strides import step_along
 from minductor.core.dtypes import BF16, F16, DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, linear
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.cost.registers import alive_across_reductions
+from minductor.cost.registers import alive_at_once, words
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import (
     EFFECTS,
@@ -48,6 +48,7 @@ ROUND = 5  # operations of storing a value that is rounded to 16 bits
 CHECK = 4  # operations of a bounds check
 NAN_MAXIMUM = 3  # operations of a maximum that a NaN wins
 MOVED = 2  # operations of storing and loading a value
+LONGEST_FREE = 1 << 13  # elements of a row whose values have registers enough, unless a reduction waits for them
 INTEGER_DIVISIONS = frozenset(("div", "truncdiv", "floordiv", "mod", "fmod"))
 
 
@@ -125,7 +126,7 @@ class Shape(NamedTuple):
     joined: int = 0
     in_turn: int = 0  # reductions of which each needs the one before
     walked_again: int = 0  # axes over which values vary that need a reduction over them
-    alive: int = 0  # values of a point that live across a reduction
+    alive: int = 0  # registers of a point, of the values that live at once where a whole row is held
     scans: int = 0
     product: Product | None = None
     indices: tuple[Steps, ...] = ()  # how the indices that are values move
@@ -269,13 +270,19 @@ class _Reader:
             size = min(self.size_of(factor) for product in dots.products for factor in (product.left, product.right))
             product = Product(row, column, inner, len(dots.products), size, len(joins) - len(dots.products))
         alive = 0
-        if is_gpu and self.joined and self.walked_again:
-            alive = max(map(len, alive_across_reductions(self.kernel.body, self.names(self.joined))), default=0)
+        if is_gpu and self.joined and (self.walked_again or self.row > LONGEST_FREE):
+            found = alive_at_once(self.kernel.body, self.names(self.joined))
+            alive = max((sum(map(words, ops)) for ops in found), default=0)
         indices = tuple(
             dict.fromkeys(_steps(op.attrs.expr, *self.places)[0] for op in self.ops if isinstance(op.attrs, Index))
         )
         facts = (self.joined, self.in_turn, self.walked_again, alive, self.scans, product, indices)
         return Shape(tuple(self.extents), touches, self.work(), joins, *facts)
+
+    @property
+    def row(self) -> int:
+        """The elements of a row that is reduced or scanned."""
+        return prod(extent for n, extent in enumerate(self.extents) if self.joined >> n & 1)
 
     def names(self, axes: int) -> list[str]:
         """The names of a set of axes."""
@@ -432,12 +439,14 @@ def merged(shape: Shape) -> Shape:
     """The shape with axes that everything runs through as one made one, and without axes of one element."""
     if shape.product is not None:
         return shape
-    groups = _groups(shape)
+    sets = _axis_sets(shape)
+    steps = frozenset((*[touch.steps for touch in shape.touches], *shape.indices))
+    groups = _groups(shape.extents, shape.joined, steps, sets)
     if len(groups) == len(shape.extents):
         return shape
 
     renamed: dict[int, int] = {}  # by a set of axes the set of those that they are part of
-    for axes in _axis_sets(shape) | {shape.walked_again}:
+    for axes in sets | {shape.walked_again}:
         renamed[axes] = sum(1 << place for place, group in enumerate(groups) if axes >> group[-1] & 1)
     inner = [group[-1] for group in groups]
     touches = [
@@ -458,37 +467,39 @@ def merged(shape: Shape) -> Shape:
     )
 
 
-def _axis_sets(shape: Shape) -> set[int]:
+def _axis_sets(shape: Shape) -> frozenset[int]:
     """The sets of axes over which something varies or is reduced."""
-    sets = {shape.joined, *(touch.axes for touch in shape.touches), *(work.axes for work in shape.work)}
-    sets.update(axes for join in shape.joins for axes in (join.reduced, join.kept))
-    sets.update(span.axes for touch in shape.touches for span in touch.spans)
-    return sets
+    sets = [shape.joined, *[touch.axes for touch in shape.touches], *[work.axes for work in shape.work]]
+    for join in shape.joins:
+        sets += join.reduced, join.kept
+    sets += [span.axes for touch in shape.touches for span in touch.spans]
+    return frozenset(sets)
 
 
-def _groups(shape: Shape) -> list[list[int]]:
-    """The axes that become one, outermost first in each group."""
-    steps = dict.fromkeys((*(touch.steps for touch in shape.touches), *shape.indices))
-    sets = _axis_sets(shape)
+@lru_cache(1024)  # kernels of a program that differ in what they compute move alike
+def _groups(
+    extents: tuple[int, ...], joined: int, steps: frozenset[Steps], sets: frozenset[int]
+) -> tuple[tuple[int, ...], ...]:
+    """The axes that become one, outermost first in each group; `sets`: those over which something varies or joins."""
     groups: list[list[int]] = []
-    for axis, extent in enumerate(shape.extents):
-        if extent == 1 and not shape.joined >> axis & 1:
+    for axis, extent in enumerate(extents):
+        if extent == 1 and not joined >> axis & 1:
             continue
         for group in groups:
-            if _follows(shape, group[-1], axis, steps, sets):
+            if _follows(group[-1], axis, extents, steps, sets):
                 group.append(axis)
                 break
-            if _follows(shape, axis, group[0], steps, sets):
+            if _follows(axis, group[0], extents, steps, sets):
                 group.insert(0, axis)
                 break
         else:
             groups.append([axis])
-    return groups
+    return tuple(map(tuple, groups))
 
 
-def _follows(shape: Shape, outer: int, inner: int, steps: Iterable[Steps], sets: Set[int]) -> bool:
+def _follows(outer: int, inner: int, extents: tuple[int, ...], steps: Iterable[Steps], sets: Iterable[int]) -> bool:
     """Whether one step along `outer` is a walk through all of `inner`, in each access and each op."""
-    extent = shape.extents[inner]
+    extent = extents[inner]
     for each in steps:
         a, b = each[outer], each[inner]
         if a is None or b is None or a != b * extent:
@@ -502,7 +513,7 @@ def inlined(consumer: Shape, producer: Shape, storage: str, *, is_index: bool = 
     `is_index`: they are integers; an index that is computed where it is used is often proved to be in range, so it
     needs no check.
     """
-    store = next(touch for touch in producer.touches if touch.is_store)
+    (store,) = [touch for touch in producer.touches if touch.is_store]
     loads = [touch for touch in producer.touches if not touch.is_store]
     uses: list[Touch] = []
     found: dict[tuple[str, bool, Steps], Touch] = {}
@@ -513,12 +524,13 @@ def inlined(consumer: Shape, producer: Shape, storage: str, *, is_index: bool = 
             found[touch.storage, touch.is_store, touch.steps] = touch
     work = {each[:3]: each for each in consumer.work}
     for use in uses:
-        places = _places(use.steps, consumer.extents, producer.extents, store.steps)
-        moved = sum(1 << n for n, step in enumerate(use.steps) if step != 0)
+        places, moved, is_same = _places(use.steps, consumer.extents, producer.extents, store.steps)
         share = min(1.0, use.size / max(1, store.size))
         axes = use.axes & moved
+        is_same = is_same and share == 1 and use.starts == AT_FIRST and not use.drawn
         for touch in loads:
-            _add_touch(found, _used(touch, use, places, axes, share, store.steps))
+            is_moved = not (is_same and touch.axes == axes and touch.passes == use.passes) or touch.spans
+            _add_touch(found, _used(touch, use, places, axes, share, store.steps) if is_moved else touch)
         spared = use.times * (MOVED + CHECK * is_index)
         for each in producer.work:
             key = axes & _axes_around(places, each.axes), each.size, use.passes
@@ -528,13 +540,14 @@ def inlined(consumer: Shape, producer: Shape, storage: str, *, is_index: bool = 
             spared -= less
             functions = old.functions + use.times * each.functions
             work[key] = Work(*key, operations - less, functions, old.divisions + use.times * each.divisions)
-    return consumer._replace(touches=tuple(found.values()), work=tuple(work.values()))
+    return Shape(consumer.extents, tuple(found.values()), tuple(work.values()), *consumer[3:])
 
 
 def and_stored(made: Shape, consumer: Shape, storage: str) -> Shape:
     """The shape `made` of a consumer that computes the elements of `storage` that it loaded before, and stores them."""
-    stores = [t._replace(is_store=True, passes=1) for t in consumer.touches if t.storage == storage and not t.is_store]
-    return made._replace(touches=(*made.touches, *stores))
+    loads = (touch for touch in consumer.touches if touch.storage == storage and not touch.is_store)
+    stores = [Touch(*touch[:7], True, 1, *touch[9:]) for touch in loads]
+    return Shape(made.extents, (*made.touches, *stores), *made[2:])
 
 
 # Along an axis of a consumer: the axis of the producer that it runs through, and how many of its elements a step is.
@@ -542,8 +555,13 @@ _Place: TypeAlias = tuple[int, int] | None
 
 
 @lru_cache(1024)  # most kernels of a program use each other's results in the same few ways
-def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: Steps) -> tuple[_Place, ...]:
-    """By axis of the consumer the place in the producer's axes, whose results lie `store` elements apart."""
+def _places(
+    use: Steps, extents: Sequence[int], others: Sequence[int], store: Steps
+) -> tuple[tuple[_Place, ...], int, bool]:
+    """By axis of the consumer the place in the producer's axes, whose results lie `store` elements apart.
+
+    Also the axes along which the consumer moves through the results, and whether it walks as the producer does.
+    """
     found: list[_Place] = []
     for step, extent in zip(use, extents, strict=True):
         within = [n for n, other in enumerate(store) if step and other and step % other == 0]
@@ -553,7 +571,9 @@ def _places(use: Steps, extents: Sequence[int], others: Sequence[int], store: St
         axis = max(within, key=lambda n: abs(store[n] or 0))
         times = (step or 0) // (store[axis] or 1)
         found.append((axis, times) if abs(times) * (extent - 1) < others[axis] or len(within) == len(others) else None)
-    return tuple(found)
+    moved = sum(1 << n for n, step in enumerate(use) if step != 0)
+    is_same = extents == others and found == [(n, 1) for n in range(len(others))]
+    return tuple(found), moved, is_same
 
 
 @lru_cache(1024)
@@ -620,12 +640,13 @@ def _start(own: Start, at: Start, steps: Steps, store: Steps) -> Start:
 def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> None:
     """Adds an access, or makes it one with those that move alike."""
     key = touch.storage, touch.is_store, touch.steps
-    old = found.get(key)
-    if old is None:
-        found[key] = touch
+    old = found.setdefault(key, touch)
+    axes, size, passes, starts = touch.axes, touch.size, touch.passes, touch.starts
+    if old is touch or (
+        axes | old.axes == old.axes and size <= old.size and passes <= old.passes and starts <= old.starts
+    ):
         return
-    axes, size, passes = old.axes | touch.axes, max(old.size, touch.size), max(old.passes, touch.passes)
-    starts = old.starts | touch.starts
+    axes, size, passes, starts = old.axes | axes, max(old.size, size), max(old.passes, passes), old.starts | starts
     found[key] = old._replace(axes=axes, size=size, passes=passes, times=len(starts), starts=starts)
 
 

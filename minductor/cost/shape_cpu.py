@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from minductor.analysis.both_ways import ACCUMULATOR_BYTES, PART_ROWS
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import WORD, Shape, Touch, Work
+from minductor.cost.shape import WORD, Shape, Steps, Touch, Work
 from minductor.target import CpuMachine
 
 THREADS = (1, 16)  # with which a kernel is priced
@@ -60,24 +60,36 @@ class _Lines(NamedTuple):
     unforeseen: float = 0.0  # lines of main memory that the core does not fetch ahead
 
 
-def cpu_costs(shape: Shape, machine: CpuMachine, around: int) -> tuple[Cost, ...]:
-    """The cost for each number of THREADS; `around`: the bytes that the kernels before and after it touch as well."""
+class Demand(NamedTuple):
+    """What a kernel takes of a CPU, whatever is around it.
+
+    `work`: seconds of the operations on one core. `lines`: None for a kernel without elements. `used`: how many threads
+    have something to do.
+    """
+
+    work: float
+    lines: _Lines | None
+    used: float
+
+    def costs(self, machine: CpuMachine, around: int) -> tuple[Cost, ...]:
+        """The cost for each number of THREADS; `around`: the bytes that the kernels before and after touch as well."""
+        work, lines, used = self
+        if lines is None:
+            return tuple(Cost(0.0, 0.0, 0.0, 0.0, machine.launch) for _ in THREADS)
+        size = max(around, lines.size)
+        alone = _cost(work, lines, size, 1, machine)
+        shared = _cost(work, lines, size, used, machine)
+        region = machine.region * (1 + log2(THREADS[1])) / 5
+        shared = shared._replace(launch=shared.launch + region)
+        return alone, min(alone, shared, key=lambda cost: cost.seconds)
+
+
+def demand(shape: Shape, machine: CpuMachine) -> Demand:
+    """What a kernel of this shape takes."""
     if not all(shape.extents):
-        return tuple(Cost(0.0, 0.0, 0.0, 0.0, machine.launch) for _ in THREADS)
-    work, lines, used = _demand(shape, machine)
-    size = max(around, lines.size)
-    alone = _cost(work, lines, size, 1, machine)
-    shared = _cost(work, lines, size, used, machine)
-    region = machine.region * (1 + log2(THREADS[1])) / 5
-    shared = shared._replace(launch=shared.launch + region)
-    return alone, min(alone, shared, key=lambda cost: cost.seconds)
-
-
-@lru_cache(1024)  # what is around a kernel changes nothing here
-def _demand(shape: Shape, machine: CpuMachine) -> tuple[float, _Lines, float]:
-    """The seconds of the operations on one core, the cache lines, and how many threads have something to do."""
+        return Demand(0.0, None, 1.0)
     vector = _vector_axis(shape)
-    return _arithmetic(shape, machine, vector), _lines(shape, machine, vector), _used(shape, vector, THREADS[1])
+    return Demand(_arithmetic(shape, machine, vector), _lines(shape, machine, vector), _used(shape, vector, THREADS[1]))
 
 
 def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMachine) -> Cost:
@@ -259,9 +271,11 @@ def _joins(shape: Shape, machine: CpuMachine, vector: int) -> Iterator[float]:
 def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
     """The cache lines that each level takes in: rows that left it come again in each pass."""
     row = _row_bytes(shape, vector)
-    scattered = {touch: reach for touch in shape.touches if (reach := _scattered(shape, touch, vector))}
+    scattered = {n: reach for n, touch in enumerate(shape.touches) if (reach := _scattered(shape, touch, vector))}
     is_far = [
-        sum(reach * _apart(touch, vector, cache) for touch, reach in scattered.items()) > cache for cache in machine[:2]
+        scattered != {}
+        and sum(reach * _apart(shape.touches[n], vector, cache) for n, reach in scattered.items()) > cache
+        for cache in machine[:2]
     ]
     size = second = third = third_places = conflicts = memory = unforeseen = 0.0
     around = 0
@@ -271,11 +285,12 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         missed = 2 * accumulators / LINE * shape.points(across)
         second += missed * (row + around > machine.first_bytes)
         third += missed * (row + around > machine.second_bytes)
-    for touch in shape.touches:
-        lines, places, drawn, *_ = _touched(shape.extents, touch)
+    for n, touch in enumerate(shape.touches):
+        fixed = touch.itemsize, touch.steps, touch.storage_bytes, touch.drawn, touch.times
+        lines, places, drawn, *_ = _touched(shape.extents, *fixed)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
-        if touch in scattered and (touch.is_store or shape.joined):
+        if n in scattered and (touch.is_store or shape.joined):
             missed = shape.points(touch.axes) * touch.times * touch.passes / _at_once(shape, touch, vector) - lines
             second += missed * (1 + touch.is_store) * is_far[0]
             third += missed * (1 + touch.is_store) * is_far[1]
@@ -345,16 +360,16 @@ def _row_bytes(shape: Shape, vector: int | None) -> float:
     return total
 
 
-@lru_cache(4096)  # most accesses of a kernel are those of the kernels that it was made of
-def _touched(extents: Sequence[int], touch: Touch) -> Spread:
+@lru_cache(1024)  # kernels move in the same few ways
+def _touched(extents: Sequence[int], itemsize: int, steps: Steps, storage_bytes: int, drawn: int, times: int) -> Spread:
     """The lines that an access touches."""
     moves = sorted(
-        (0 if touch.drawn and step is None else abs(touch.itemsize if step is None else step * touch.itemsize), n)
-        for n, step in enumerate(touch.steps)
+        (0 if drawn and step is None else abs(itemsize if step is None else step * itemsize), n)
+        for n, step in enumerate(steps)
         if step != 0
     )
     walks = [(distance, extents[axis]) for distance, axis in moves]
-    return spread(touch.itemsize, walks, touch.storage_bytes, touch.drawn, touch.times)
+    return spread(itemsize, walks, storage_bytes, drawn, times)
 
 
 def spread(itemsize: int, walks: Iterable[tuple[int, int]], whole: int, reach: int, times: int = 1) -> Spread:

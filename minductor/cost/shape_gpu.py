@@ -222,26 +222,30 @@ class _Pricer:
     def unlike(self, touch: Touch) -> float:
         """The pieces of memory that a tile needs where data decide, by element: it may need some again and again.
 
-        Those come from the cache beside the units.
+        Those come from the cache beside the units. A tile has few values of a span along axes of which it has few
+        elements. Loads that are not the same, as the four of a bilinear image, differ alike in all their spans; those
+        that differ in spans along the tile are near each other.
         """
         if not touch.spans:
             return 1.0
-        wide = sum(1 << n for n, block in enumerate(self.tile.blocks) if block > 1)
-        spans = [span for span in touch.spans if span.axes & wide]
-        reach = sum((span.values - 1) * span.step for span in spans)
-        places = min(prod(span.values for span in spans), 1 + reach / SECTOR)
-        steps = zip(self.tile.blocks, touch.steps, strict=True)
-        blocks = [each for n, each in enumerate(steps) if touch.axes >> n & 1]
-        return min(1.0, places * prod(block for block, step in blocks if step) / prod(block for block, _ in blocks))
+        blocks, places, near = self.tile.blocks, 1.0, 0
+        for span in touch.spans:
+            elements = prod(block for n, block in enumerate(blocks) if span.axes >> n & 1)
+            near += elements > 1
+            places *= min(span.values, elements, 1 + (span.values - 1) * span.step / SECTOR)
+        steps = [each for n, each in enumerate(zip(blocks, touch.steps, strict=True)) if touch.axes >> n & 1]
+        share = places * prod(block for block, step in steps if step) / prod(block for block, _ in steps)
+        return min(1.0, share) * touch.times ** -(near / len(touch.spans))
 
     def run(self, touch: Touch) -> int:
         """The bytes that lie next to each other in memory, of those that one program loads or stores at once.
 
         Of elements at a distance that is not constant, as of a pooling's, those of a sector are beside each other.
         """
-        blocks = (block for block, step in zip(self.tile.blocks, touch.steps, strict=True) if step in (1, -1))
-        run = touch.itemsize * max(blocks, default=1)
-        return run if touch.drawn or None not in touch.steps else max(run, SECTOR)
+        steps = list(zip(self.tile.blocks, touch.steps, strict=True))
+        run = touch.itemsize * max((block for block, step in steps if step in (1, -1)), default=1)
+        uneven = touch.itemsize * max((block for block, step in steps if step is None), default=1)
+        return run if touch.drawn else max(run, min(SECTOR, uneven))
 
     def width(self, touch: Touch) -> int:
         """The elements that one instruction of a thread loads or stores: fewer where rows are not aligned."""
@@ -265,7 +269,8 @@ class _Pricer:
             size = self.touched(touch)
             once += size
             if touch.passes > 1 and self.is_walked and self.is_own(touch):
-                rows += touch.itemsize * self.shape.points(self.shape.joined & touch.axes)
+                beside = (b for n, b in enumerate(self.tile.blocks) if (touch.axes & ~self.shape.joined) >> n & 1)
+                rows += touch.itemsize * prod(beside) * self.shape.points(self.shape.joined & touch.axes)
                 again += (touch.passes - 1) * size
         half = self.target.l2_bytes / 2
         if self.around <= half:

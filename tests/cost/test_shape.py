@@ -10,8 +10,8 @@ from minductor.analysis.touch import Touches
 from minductor.core.dtypes import F32, F64, I64
 from minductor.core.expressions.expr import as_int, integer
 from minductor.cost.kernel_seconds import Prices
-from minductor.cost.shape import MOVED, Shape, and_stored, inlined, is_own, merged, shape_of
-from minductor.cost.shape_gpu import gpu_cost
+from minductor.cost.shape import MOVED, Shape, Span, Touch, and_stored, inlined, is_own, merged, shape_of
+from minductor.cost.shape_gpu import _Pricer, _Tile, gpu_cost
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Program, View, body_reads
 from minductor.options import Options
@@ -368,6 +368,42 @@ def test_few_computed_places_of_a_tile_come_from_the_cache_beside_the_units() ->
     assert one.points(one.every) == other.points(other.every)
     tight, loose = (gpu_cost(shape, GPU.target, 1 << 40).cache for shape in (one, other))
     assert loose > 4 * tight
+
+
+def test_columns_side_by_side_leave_the_cache_together() -> None:
+    """A program of 32 columns holds 32 rows of the cache; of 8,192 columns not all fit it, and each pass reads them."""
+    moved: list[float] = []
+    for columns in (64, 8192):
+        s = Sketch()
+        program = fuse(inline(softmax(s, (8192, columns), 0), GPU), GPU)
+        shape = prices(program, GPU).shape(only(program))
+        cost = gpu_cost(shape, GPU.target, 1 << 40, may_cut=False)
+        moved.append(cost.memory * min(1, columns / 32 / 132 * 4) / (2 * 8192 * columns * 4 / HOPPER.bandwidth))
+    assert moved[0] == pytest.approx(1)
+    assert moved[1] > 1.9
+
+
+def test_elements_at_uneven_distances_are_beside_each_other_only_in_a_tile_that_has_several() -> None:
+    """Channels lie beside each other in an image of channels last; a program that walks down one takes single ones."""
+    touch = Touch("x", 4, (None, 16), 3, 1 << 24, 1 << 24)
+    shape = Shape((64, 1 << 16), (touch,), ())
+    tiles = _Tile((1, 2048), 256), _Tile((32, 64), 256)
+    assert [_Pricer(shape, GPU.target, tile, 1 << 40).run(touch) for tile in tiles] == [4, 32]
+
+
+def test_a_tile_of_few_rows_needs_few_of_the_places_of_a_span() -> None:
+    """Two rows of a magnified image need two rows, wherever they are; and loads near each other share pieces."""
+    spans = Span(1, 504, 2016), Span(2, 504, 4)
+    near = Touch("x", 4, (None, None), 3, 1 << 20, 1 << 20, 1 << 20, spans=spans)
+    shape = Shape((1008, 1008), (near,), ())
+    tile = _Tile((2, 1024), 256)
+    places = _Pricer(shape, GPU.target, tile, 1 << 40).unlike(near)
+    assert places == pytest.approx(2 * (1 + 503 * 4 / 32) / 2048)
+    four = near._replace(times=4)
+    beside, above = _Tile((1, 1024), 128), _Tile((1024, 1), 128)
+    rate = [_Pricer(shape, GPU.target, each, 1 << 40).unlike for each in (beside, above)]
+    assert [each(four) / each(near) for each in rate] == [0.5, 0.5]
+    assert _Pricer(shape, GPU.target, tile, 1 << 40).unlike(four) == pytest.approx(places / 4)
 
 
 def test_of_a_slice_that_is_read_at_computed_places_only_its_part_counts() -> None:

@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from minductor.analysis.both_ways import both_ways
-from minductor.cost.registers import alive_across_reductions
+from minductor.cost.registers import alive_at_once, words
 from minductor.passes.rewriting.online import online
 from minductor.passes.schedule.draft import Draft, Level, power_of_two
 from minductor.passes.schedule.product_tiles import product_tiles
@@ -61,7 +61,7 @@ class Hold(NamedTuple):
         if target.kind != "cuda" or not threads:
             return 0
         most = target.registers // (2 * threads)
-        alive = max(map(len, alive_across_reductions(draft.kernel.body, draft.joined)), default=0)
+        alive = max((sum(map(words, ops)) for ops in alive_at_once(draft.kernel.body, draft.joined)), default=0)
         return most if alive * row // threads + SPARE_REGISTERS <= most < target.thread_registers else 0
 
 
