@@ -151,11 +151,17 @@ class Shape(NamedTuple):
         """
         claims = [0] * len(self.extents)
         for touch in self.touches:
-            beside = [axis for axis, step in enumerate(touch.steps) if step in (1, -1)]
-            for axis in beside or [axis for axis, step in enumerate(touch.steps) if step is None][-1:]:
+            for axis in _beside(touch.steps):
                 claims[axis] += touch.size if self.extents[axis] > 1 else 0
         found = [axis for axis, claim in enumerate(claims) if claim]
         return sorted(found, key=lambda axis: (-claims[axis], -axis))
+
+
+@lru_cache(1024)  # kernels move in the same few ways
+def _beside(steps: Steps) -> tuple[int, ...]:
+    """The axes along which an access is contiguous; if there are none, the last one whose step is not constant."""
+    beside = [axis for axis, step in enumerate(steps) if step in (1, -1)]
+    return tuple(beside or [axis for axis, step in enumerate(steps) if step is None][-1:])
 
 
 # By extents and axes the accesses that are known already, by storage and index.

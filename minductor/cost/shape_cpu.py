@@ -133,8 +133,10 @@ def _used(shape: Shape, vector: int | None, threads: int) -> float:
 
 def _across(shape: Shape, vector: int | None) -> int:
     """The rows of a kernel that reduces along rows and along columns in one walk; 0 for any other kernel."""
+    if len(shape.joins) < 2 or vector is None:
+        return 0
     groups = {join.reduced for join in shape.joins}
-    if len(groups) != 2 or vector is None:
+    if len(groups) != 2:
         return 0
     one, other = groups
     return 0 if one & other else one if other >> vector & 1 else other
@@ -154,7 +156,7 @@ def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None) -> float:
         return _scalar(shape, machine, vector)
     chained = shape.scans * machine.chain * machine.scalar * shape.points(shape.every)
     found = [_vectors(shape, machine, vector) + chained]
-    if any(_is_gathered(touch, vector) for touch in shape.touches):
+    if _gathers(shape, vector):
         found.append(_scalar(shape, machine, vector))
         drawn = max(touch.drawn for touch in shape.touches)
         if SHARING * drawn <= machine.second_bytes:
@@ -179,16 +181,15 @@ def _scalar(shape: Shape, machine: CpuMachine, vector: int | None, sharing: int 
     return machine.scalar * (total + machine.chain * chained + every)
 
 
-def _is_gathered(touch: Touch, vector: int) -> bool:
-    """Whether a vector takes its elements from places that are computed one by one."""
-    return touch.steps[vector] is None
+def _gathers(shape: Shape, vector: int) -> bool:
+    """Whether a vector takes elements from places that are computed one by one."""
+    return None in [touch.steps[vector] for touch in shape.touches]
 
 
 def _vectors(shape: Shape, machine: CpuMachine, vector: int) -> float:
     """The seconds if the vector loop runs along this axis."""
     length = shape.extents[vector]
-    gathers = any(_is_gathered(touch, vector) for touch in shape.touches)
-    slow = machine.gathering if gathers else 1.0
+    slow = machine.gathering if _gathers(shape, vector) else 1.0
     order = _order(shape, vector)
     total = 0.0
     for work in shape.work:
@@ -278,7 +279,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         for cache in machine[:2]
     ]
     size = second = third = third_places = conflicts = memory = unforeseen = 0.0
-    around = 0
+    around, ahead = 0, machine.ahead_bytes / LINE
     if across := _across(shape, vector):  # each row passes the accumulators of all columns
         accumulators = _accumulator_bytes(shape, across)
         around = accumulators + sum(t.itemsize * shape.points(t.axes & ~across) for t in shape.touches if t.passes == 1)
@@ -290,6 +291,13 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         lines, places, drawn, *_ = _touched(shape.extents, *fixed)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
+        if touch.passes == 1 and not (drawn or scattered or shape.joined):  # what most accesses are
+            second += moved
+            third += moved
+            third_places += places
+            memory += moved
+            unforeseen += min(lines, places * ahead)
+            continue
         if n in scattered and (touch.is_store or shape.joined):
             missed = shape.points(touch.axes) * touch.times * touch.passes / _at_once(shape, touch, vector) - lines
             second += missed * (1 + touch.is_store) * is_far[0]
@@ -306,7 +314,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
         third += moved * passes[1] + again[1]
         third_places += pieces * passes[1] + again[1]
         memory += moved * passes[2] + again[2]
-        unforeseen += min(lines, pieces * machine.ahead_bytes / LINE) * passes[2] + again[2]
+        unforeseen += min(lines, pieces * ahead) * passes[2] + again[2]
     return _Lines(size, second, third, third_places, conflicts, memory, unforeseen)
 
 

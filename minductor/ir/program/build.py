@@ -32,6 +32,7 @@ from minductor.ir.program.value_bounds import value_bounds
 
 # Called for each load of a spliced body. Returns the position of an op that has the value already, or None to load it.
 LoadHook = Callable[["Builder", ir.Load, DType], int | None]
+NAMED_ANEW = (ir.Check, ir.Masked)  # ops whose indices get other names in another body
 
 
 class Builder:
@@ -237,7 +238,7 @@ class Builder:
             args = tuple(where[a] for a in op.args)
             if op.is_effect and effects is not None and not effects(op):
                 where.append(args[0])
-            elif not moved and load is None and parameters is None and not isinstance(op.attrs, ir.Check | ir.Masked):
+            elif not moved and load is None and parameters is None and not isinstance(op.attrs, NAMED_ANEW):
                 where.append(self.again(op, args))
             else:
                 where.append(self._move(op, args, moved, load, parameters))
@@ -253,7 +254,7 @@ class Builder:
             return False
         seen: dict[tuple[str, tuple[int, ...], ir.Attrs, DType | None], int] = {}
         for position, op in enumerate(ops):
-            if isinstance(op.attrs, ir.Check | ir.Masked):  # its indices get other names here
+            if isinstance(op.attrs, NAMED_ANEW):
                 return False
             if not isinstance(op.attrs, ir.EFFECTS):
                 seen[op.name, op.args, op.attrs, op.dtype] = position
@@ -300,7 +301,10 @@ class Builder:
         load: LoadHook | None,
         parameters: Sequence[int] | None,
     ) -> int:
-        match op.attrs:
+        attrs = op.attrs
+        if attrs is None or type(attrs) is ir.Constant:  # what most ops are
+            return self._put(op.name, args, attrs, op.dtype, self._mask(args))
+        match attrs:
             case ir.Load(ref, index):
                 assert op.dtype is not None
                 there = ir.Load(ref, substitute(index, moved))
@@ -329,7 +333,7 @@ class Builder:
                 places = region.splice(inner, moved, load, node=self._node)
                 captured = args[1 : 1 + parameter_count(inner)]
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
-            case ir.Parameter() | ir.Constant() | ir.Round() | ir.Project() | ir.Assert() | None:
+            case ir.Parameter() | ir.Round() | ir.Project() | ir.Assert():
                 return self._again(op, args, self._mask(args))
 
     def moved(

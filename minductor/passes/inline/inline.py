@@ -20,7 +20,7 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify
 from minductor.cost.kernel_seconds import TIE, Prices
-from minductor.cost.shape import Shape, and_stored, inlined, is_own
+from minductor.cost.shape import MOVED, Shape, and_stored, inlined, is_own
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.passes.rewriting.prune import drop_effect, prune_body, with_nodes
@@ -300,6 +300,8 @@ class _Inliner:
             return None
         is_index = self.table[storage].dtype.kind == "int"
         consumers = [self._shape(consumer) for consumer in uses.users]
+        if more := _needs_more(whole, consumers, storage):
+            return "recomputing it would need more memory and operations", more
         made = [inlined(shape, whole, storage, is_index=is_index) for shape in consumers]
         moved = _moved(made)
         for kept in self._stored(whole, consumers, storage, made):
@@ -483,6 +485,27 @@ class _Inliner:
 def _moved(shapes: Sequence[Shape]) -> int:
     """The bytes that kernels load and store, each element once in a kernel."""
     return sum(touch.size for shape in shapes for touch in shape.touches)
+
+
+def _needs_more(producer: Shape, consumers: Sequence[Shape], storage: str) -> str:
+    """The bytes and operations that recomputing takes more than storing, as text; "" if it may take less of either.
+
+    No price is asked then. It is told of kernels only that walk through the producer's elements as the producer does;
+    one of them may become one kernel with it.
+    """
+    (store,) = [touch for touch in producer.touches if touch.is_store]
+    loads = [touch for touch in producer.touches if not touch.is_store]
+    added: list[int] = []  # bytes that each consumer loads if it recomputes
+    for shape in consumers:
+        moved = [(touch.storage, touch.steps) for touch in shape.touches if not touch.is_store]
+        is_alike = shape.extents == producer.extents and (storage, store.steps) in moved
+        if not is_alike or not _is_used_once(shape, storage):
+            return ""
+        added.append(sum([load.size for load in loads if (load.storage, load.steps) not in moved]))
+    memory = sum(added) - min(added[:MOST_PARTNERS]) - len(added) * store.size
+    work = sum(work.operations * producer.points(work.axes) for work in producer.work)
+    operations = (len(added) - 1) * (work - MOVED * producer.points(producer.every))
+    return f"{memory} bytes and {operations:.0f} operations more" if memory > 0 < operations else ""
 
 
 def _is_used_once(consumer: Shape, storage: str) -> bool:
