@@ -336,17 +336,17 @@ class Decisions:
     def cut(self, choice: Function) -> Function:
         """What `split` asks."""
 
-        def answer(splitter: Any, kernel: Kernel, shape: Any, cuts: Any) -> Any:
+        def answer(splitter: Any, forms: Sequence[Kernel], shape: Any, cuts: Any) -> Any:
             def taken(prices: Mapping[str, Sequence[float]]) -> str:
                 found, others = fastest(prices), {name: each for name, each in prices.items() if name != split.WHOLE}
                 if not others or split.WHOLE not in prices:
                     return found
                 self.priced.append([prices[fastest(others)], prices[split.WHOLE]])
-                turned = self.turn(Question("split", kernel.name), is_first=found != split.WHOLE)
+                turned = self.turn(Question("split", forms[0].name), is_first=found != split.WHOLE)
                 return found if turned is None else fastest(others) if turned else split.WHOLE
 
             with mock.patch.object(split, "fastest", taken):
-                return choice(splitter, kernel, shape, cuts)
+                return choice(splitter, forms, shape, cuts)
 
         return answer
 

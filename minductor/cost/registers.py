@@ -1,4 +1,4 @@
-"""Which values of a kernel live in registers at once, where a program holds whole rows.
+"""What a kernel takes of the registers and units of a GPU: values that live at once, and double precision.
 
 Takes a body. Gives its ops. Refuses nothing.
 
@@ -11,8 +11,9 @@ branches all but atan spilled about as many registers as are counted here, the o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 
+from minductor.core.dtypes import F64
 from minductor.ir.program.nodes import EFFECTS, Body, Op, Reduce
 from minductor.ir.program.ops import op_cost
 
@@ -20,6 +21,7 @@ from minductor.ir.program.ops import op_cost
 STRAIGHT = frozenset(("exp", "exp2", "expm1", "log", "log2", "log10", "sigmoid", "rsqrt", "erfc", "digamma"))
 LEAST_BRANCHING = 4  # operations: functions that take fewer have no branches
 WORD = 4  # bytes of a register
+DOUBLE = 4  # times as long double precision takes: there are half as many units, and divisions take many steps
 
 
 def alive_at_once(body: Body, axes: Collection[str]) -> Iterator[list[Op]]:
@@ -51,11 +53,16 @@ def words(op: Op) -> int:
     return 1 if op.dtype is None else max(1, op.dtype.itemsize // WORD)
 
 
+def double_rate(op: Op) -> int:
+    """How many times as long an op takes on a GPU for its dtype."""
+    return DOUBLE if op.dtype == F64 and (op.attrs is None or isinstance(op.attrs, Reduce)) else 1
+
+
 def _has_branches(op: Op) -> bool:
     return op.attrs is None and op.name not in STRAIGHT and op_cost(op.name) >= LEAST_BRANCHING
 
 
-def _is_made_again(ops: tuple[Op, ...], position: int, alive: Collection[int], names: Collection[str]) -> bool:
+def _is_made_again(ops: tuple[Op, ...], position: int, alive: Collection[int], names: Set[str]) -> bool:
     """Whether all operands of a value that vary along the axes are alive, and there is one."""
     varying = [arg for arg in ops[position].args if ops[arg].dtype is not None and not names.isdisjoint(ops[arg].axes)]
     return bool(varying) and all(arg in alive for arg in varying)

@@ -28,7 +28,7 @@ from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import Expr, free_symbols
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.cost.registers import alive_at_once, words
+from minductor.cost.registers import alive_at_once, double_rate, words
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
@@ -263,13 +263,17 @@ class _Pricer:
 
     @cached_property
     def registers(self) -> float:
-        """The registers of a thread: the values of a row that live at once, or accumulators."""
+        """The registers of a thread: the values of a row that live at once, or the accumulators of a walk."""
         if self.walked:
-            joins = (op for op in self.ops if isinstance(op.attrs, Reduce))
-            return FIXED_REGISTERS + max((len(op.args) * self.elements(op) / self.threads for op in joins), default=0.0)
+            return FIXED_REGISTERS + max(map(self.accumulators, self.walks)) / self.threads
         alive = alive_at_once(self.kernel.body, self.reduced)
         most = max((sum(words(op) * self.elements(op) for op in ops) for ops in alive), default=0)
         return FIXED_REGISTERS + most / self.threads
+
+    def accumulators(self, walk: _Walk) -> int:
+        """The registers of all threads of a program that hold the accumulators of the reductions of a walk."""
+        joins = (op for op in map(self.ops.__getitem__, walk.positions) if isinstance(op.attrs, Reduce))
+        return sum(len(op.args) * words(op) * self.elements(op) for op in joins)
 
     @property
     def most_registers(self) -> float:
@@ -338,6 +342,10 @@ def access_bytes(index: Expr, kernel: Kernel, buffer: Buffer, hints: Hints) -> i
 
 def op_work(op: Op) -> int:
     """The simple operations of an op at one point; for a reduction those that take in one more element."""
+    if isinstance(op.attrs, Project):
+        return 0
     if isinstance(op.attrs, Reduce):
-        return sum(op_cost(inner.name) for inner in op.attrs.combine.body.ops if inner.attrs is None)
-    return 0 if isinstance(op.attrs, Project) else op_cost(op.name)
+        cost = sum(op_cost(inner.name) for inner in op.attrs.combine.body.ops if inner.attrs is None)
+    else:
+        cost = op_cost(op.name)
+    return cost * double_rate(op)

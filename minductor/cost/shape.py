@@ -19,7 +19,7 @@ from minductor.analysis.strides import step_along
 from minductor.core.dtypes import BF16, F16, DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, linear
 from minductor.core.expressions.hints import Hints, estimate
-from minductor.cost.registers import alive_at_once, words
+from minductor.cost.registers import alive_at_once, double_rate, words
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import (
     EFFECTS,
@@ -97,12 +97,16 @@ class Work(NamedTuple):
 
 
 class Join(NamedTuple):
-    """A reduction: over which axes, the axes of its result, its values, and its operations for one more element."""
+    """A reduction: over which axes, the axes of its result, its values, and its operations for one more element.
+
+    `registers`: of its values, at one point.
+    """
 
     reduced: int
     kept: int
     values: int
     operations: int
+    registers: int
 
 
 class Product(NamedTuple):
@@ -283,7 +287,7 @@ class _Reader:
             dict.fromkeys(_steps(op.attrs.expr, *self.places)[0] for op in self.ops if isinstance(op.attrs, Index))
         )
         facts = (self.joined, self.in_turn, self.walked_again, alive, self.scans, product, indices)
-        return Shape(tuple(self.extents), touches, self.work(), joins, *facts)
+        return Shape(tuple(self.extents), touches, self.work(is_gpu=is_gpu), joins, *facts)
 
     @property
     def row(self) -> int:
@@ -308,7 +312,7 @@ class _Reader:
         for p, op in enumerate(self.ops):
             if isinstance(op.attrs, Reduce):
                 reduced = self.axes[p] & ~self.results[p]
-                yield Join(reduced, self.results[p], len(op.args), self.operations(op))
+                yield Join(reduced, self.results[p], len(op.args), self.operations(op), len(op.args) * words(op))
 
     # --- accesses
 
@@ -397,7 +401,7 @@ class _Reader:
 
     # --- operations
 
-    def work(self) -> tuple[Work, ...]:
+    def work(self, *, is_gpu: bool) -> tuple[Work, ...]:
         """The operations of all ops, those of equal axes, sizes and passes together."""
         found: dict[tuple[int, int, int], list[float]] = {}
         for op, axes, passes in zip(self.ops, self.axes, self.passes, strict=True):
@@ -407,11 +411,11 @@ class _Reader:
                 total = found[axes, size, passes] = [0, 0, 0]
             if op.attrs is None:
                 units = _units(op.name, op.dtype)
-                total[0] += units[0]
+                total[0] += units[0] * (double_rate(op) if is_gpu else 1)
                 total[1] += units[1]
                 total[2] += units[2]
                 continue
-            total[0] += self.operations(op)
+            total[0] += self.operations(op) * (double_rate(op) if is_gpu else 1)
             for each in all_ops(op.attrs.body) if isinstance(op.attrs, Masked) else ():
                 units = (self.operations(each), 0, 0) if each.attrs is not None else _units(each.name, each.dtype)
                 total[0] += units[0]

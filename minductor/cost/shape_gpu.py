@@ -311,7 +311,8 @@ class _Pricer:
             sums = sum(join.values for join in self.shape.joins if join.reduced == self.tile.down)
             return FIXED_REGISTERS + (max(1, self.shape.alive) + sums) * values
         if self.is_walked:
-            return FIXED_REGISTERS + max((join.values for join in self.shape.joins), default=0) * values
+            each = [join.registers for join in self.shape.joins]  # reductions that need no other share a walk
+            return FIXED_REGISTERS + max(*each, sum(each) / max(1, self.shape.in_turn), 0) * values
         return FIXED_REGISTERS + self.shape.alive * values
 
     @property

@@ -662,9 +662,28 @@ def test_a_long_scan_is_cut_in_blocks(how: str, dtype: DType, reverse: bool, env
 
 
 @pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("how", "dtype"), [("sum", F32), ("sum", I64), ("max", F32), ("any", BOOL), ("logsumexp", F32)]
+)
+@pytest.mark.parametrize("env", [SMALL, SMALL_CPU], ids=["gpu", "cpu"])
+def test_the_last_block_of_a_scan_may_be_shorter(how: str, dtype: DType, reverse: bool, env: Env) -> None:
+    """The first kernel scans the blocks, and the last one walks the row and loads that."""
+    made = cut_program(scan_of(how, dtype, 61, reverse=reverse), env)
+    assert names(made) == ["k0", "k0_ends", "k0_map"]
+    scans = [sum(isinstance(op.attrs, Scan) for op in kernel.body.ops) for kernel in kernels(made)]
+    assert scans == [1, 1, 0]
+    assert [as_int(axis.extent) for axis in kernels(made)[2].axes] == [2, 61]
+
+
+@pytest.mark.usefixtures("short_rows")
 def test_scans_that_blocks_would_change_stay_whole() -> None:
-    """The product of one block may overflow, although that of the row up to its end does not."""
-    for program in (scan_of("prod", F32, 64), scan_of("sum", F32, 61), scan_of("sum", F32, 64, rows=60000)):
+    """The product of a block may overflow, although that of the row up to its end does not.
+
+    Elements behind the end would count where the last of equal ones does.
+    """
+    wholes = scan_of("prod", F32, 64), scan_of("last_max", F32, 61), scan_of("sum", F32, 64, rows=60000)
+    for program in wholes:
         assert split(program, SMALL).nodes == program.nodes
 
 
@@ -756,7 +775,7 @@ def test_values(
         torch.testing.assert_close(now, then, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("length", "expected"), [(301, []), (1_000_003, [528])])
+@pytest.mark.parametrize(("length", "expected"), [(301, []), (1_000_003, [264])])
 def test_a_size_that_the_call_knows_is_cut_by_its_hint(length: int, expected: list[int]) -> None:
     torch.manual_seed(0)
     seen = compiled(lambda x: (x.sum(), x.amax(), x.argmax()), torch.randn(length), dynamic=True, env=SM_90)

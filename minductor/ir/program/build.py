@@ -302,7 +302,7 @@ class Builder:
         parameters: Sequence[int] | None,
     ) -> int:
         attrs = op.attrs
-        if attrs is None or type(attrs) is ir.Constant:  # what most ops are
+        if attrs is None or isinstance(attrs, ir.Constant):  # what most ops are
             return self._put(op.name, args, attrs, op.dtype, self._mask(args))
         match attrs:
             case ir.Load(ref, index):

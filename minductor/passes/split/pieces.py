@@ -17,7 +17,8 @@ computes again, unless an earlier piece has stored it. Where the last part of a 
 the end of the row are not loaded, and enter a reduction as its identity.
 
 A scan is cut alike (`scan_pieces.py`): `k0` computes the total of each block of a row, `k0_ends` scans the totals, and
-each later piece that needs the scan computes it block by block, on top of the end of the block before.
+each later piece that needs the scan computes it block by block, on top of the end of the block before. Where the last
+block may be shorter, `k0` scans the blocks and stores that, so that the last piece loads it and walks the row as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import NamedTuple
 from minductor.analysis.domain import extents_of, product
 from minductor.analysis.passes_over import pass_numbers
 from minductor.core.dtypes import BOOL, DType
-from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
+from minductor.core.expressions.expr import Expr, Symbol, as_int, floordiv, free_symbols, integer, mod, substitute
 from minductor.ir.program.build import Builder
 from minductor.ir.program.needed import needed
 from minductor.ir.program.nodes import (
@@ -202,9 +203,9 @@ class _Cutter:
         return self.passes[position] + (position in self.joined)
 
     def is_reducible(self, scan: int) -> bool:
-        """Whether the total of a block is a reduction of it, in any order."""
+        """Whether each piece scans the blocks itself, and the first one only reduces them, in any order."""
         attrs = self.ops[scan].attrs
-        return isinstance(attrs, Scan) and attrs.combine.name in COMMUTATIVE
+        return self.cut.is_exact and isinstance(attrs, Scan) and attrs.combine.name in COMMUTATIVE
 
     def pass_of_effect(self, position: int) -> int:
         """The pass in which an effect happens; one more than the last pass for those of the last piece."""
@@ -348,10 +349,12 @@ class _Cutter:
 
     def map(self, effects: Collection[int]) -> Kernel:
         """The piece that goes over the row again, when all its reductions are known."""
-        if self.scans:
+        at: dict[str, Expr] = {name: axis.symbol for name, axis in self.axes.items()}
+        if self.scans and self.cut.is_exact:
             piece = self.piece((*self.rows, PARTS, self.cut.axis))
         else:
-            piece = _Piece(self.kernel.axes, {name: axis.symbol for name, axis in self.axes.items()}, {})
+            along, block = at[self.cut.axis], self.cut.block
+            piece = _Piece(self.kernel.axes, at | {PARTS: floordiv(along, block), self.cut.axis: mod(along, block)}, {})
         self.build(piece, effects, self.last + 1)
         return self.done(piece, "_map")
 

@@ -42,10 +42,17 @@ def split(program: Program, env: Env) -> Program:
     return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=notes)
 
 
-class _Choice(NamedTuple):
-    """The number of the cut that is taken, None if the kernel stays whole; and figures for the user."""
+class _Way(NamedTuple):
+    """One way to cut a kernel: the number of its form (`_Splitter.forms`), and of its cut."""
 
-    number: int | None
+    form: int
+    cut: int
+
+
+class _Choice(NamedTuple):
+    """The way that is taken, None if the kernel stays whole; and figures for the user."""
+
+    way: _Way | None
     figures: str
 
 
@@ -72,12 +79,13 @@ class _Splitter:
             return None
         nameless = shape._replace(touches=tuple(touch._replace(storage="") for touch in shape.touches))
         key = nameless, tuple(cuts)
+        forms = self.forms(kernel)
         if key not in self.known:
-            self.known[key] = self.choice(kernel, shape, cuts)
-        number, figures = self.known[key]
-        made = None if number is None else self.made(kernel, cuts[number])
-        if made is not None and number is not None:
-            parts = cuts[number].parts(kernel, self.hints)
+            self.known[key] = self.choice(forms, shape, cuts)
+        way, figures = self.known[key]
+        made = None if way is None else cut_kernel(forms[way.form], cuts[way.cut], self.table)
+        if made is not None and way is not None:
+            parts = cuts[way.cut].parts(kernel, self.hints)
             text = f"{_rows(shape)} are too few for the machine, so each is cut in {parts} parts"
             self.notes.append(NodeNote("split", made.kernels[0].name, text, figures))
         elif figures:
@@ -94,34 +102,40 @@ class _Splitter:
             return None
         return merge_kernel_axes(replace(kernel, body=prune_body(kernel.body)))
 
-    def choice(self, kernel: Kernel, shape: Shape, cuts: Sequence[Cut]) -> _Choice:
-        """The fastest of the cuts of a kernel that are possible, if it is faster than the whole kernel."""
+    def choice(self, forms: Sequence[Kernel], shape: Shape, cuts: Sequence[Cut]) -> _Choice:
+        """The fastest way to cut a kernel, given its forms, if it is faster than the whole kernel, given its shape."""
         (whole,) = self.prices.seconds([[shape]])
         if max(whole) <= LEAST * self.prices.launch:
             return _Choice(None, "")
-        ways: dict[str, list[Shape]] = {WHOLE: [shape]}
-        for number, cut in enumerate(cuts):
-            made = self.made(kernel, cut)
+        ways: dict[str, _Way] = {}
+        shapes: dict[str, list[Shape]] = {WHOLE: [shape]}
+        for way in (_Way(form, cut) for form in range(len(forms)) for cut in range(len(cuts))):
+            made = cut_kernel(forms[way.form], cuts[way.cut], self.table)
             if made is not None:
                 self.table.update((buffer.name, buffer) for buffer in made.buffers)
-                ways[str(number)] = [self.prices.shape(piece) for piece in made.kernels]
-        prices = dict(zip(ways, self.prices.seconds(list(ways.values())), strict=True))
+                name = f"cut {way.cut} of form {way.form}"
+                ways[name], shapes[name] = way, [self.prices.shape(piece) for piece in made.kernels]
+        prices = dict(zip(shapes, self.prices.seconds(list(shapes.values())), strict=True))
         taken = fastest(prices)
         others = {name: each for name, each in prices.items() if name != WHOLE}
         if not others:
             return _Choice(None, "")
         best = fastest(others) if taken == WHOLE else taken
-        parts = cuts[int(best)].parts(kernel, self.hints)
+        parts = cuts[ways[best].cut].parts(forms[0], self.hints)
         slower, faster = (best, WHOLE) if taken == WHOLE else (WHOLE, best)
         at = max(range(len(prices[best])), key=lambda n: prices[slower][n] / prices[faster][n])
         figures = f"{microseconds(prices[WHOLE][at])} us whole, {microseconds(prices[best][at])} us in {parts} parts"
-        return _Choice(None if taken == WHOLE else int(taken), figures)
+        return _Choice(ways.get(taken), figures)
 
-    def made(self, kernel: Kernel, cut: Cut) -> Pieces | None:
-        """The pieces that a cut makes of a kernel; two passes over a row become one where rows leave the cache."""
-        if self.env.target.is_gpu and both_ways(kernel.body, kernel.axes) is None:
-            kernel = welford(online(kernel, [axis.name for axis in kernel.axes]))
-        return cut_kernel(kernel, cut, self.table)
+    def forms(self, kernel: Kernel) -> list[Kernel]:
+        """The forms in which a kernel may be cut: with its passes over a row made one where that can be, and as it is.
+
+        The statistics of one pass take more operations, and one reading less of the rows.
+        """
+        if not self.env.target.is_gpu or both_ways(kernel.body, kernel.axes) is not None:
+            return [kernel]
+        merged = welford(online(kernel, [axis.name for axis in kernel.axes]))
+        return [kernel] if merged is kernel else [merged, kernel]
 
 
 def has_scan(body: Body) -> bool:

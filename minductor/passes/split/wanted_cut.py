@@ -2,8 +2,8 @@
 
 Takes a kernel, the buffers, how many programs must share a row so that none of the machine is idle, and hints. Gives a
 few cuts, of which `split.py` takes the fastest; none for a kernel that cannot be cut: a matrix product, a scatter,
-reductions and scans over different axes that are not rows and columns, and scans of a kind or a length that has no
-equal blocks. Refuses nothing.
+reductions and scans over different axes that are not rows and columns, and scans of a kind that has no blocks, or whose
+length is not known. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minductor.core.expressions.expr import Expr, as_int, floordiv, integer
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Atomic, Axis, Kernel, Scan
-from minductor.passes.split.scan_pieces import may_cut
+from minductor.passes.split.scan_pieces import COMMUTATIVE, may_cut
 
 ALIGNED = 16  # elements: a block whose size is a multiple of it starts where a thread can load several elements at once
 SHARES = (2.0, 1.0, 4.0, 8.0)  # programs for each that the machine has room for; of equally fast cuts the first is made
@@ -46,9 +46,14 @@ def possible_cuts(kernel: Kernel, sharers: float, hints: Hints) -> list[Cut]:
     sizes = [estimate(axis.extent, hints) for axis in kernel.axes]
     if not reduced or not all(sizes) or sharers * max(SHARES) <= 1 or find_dots(kernel) is not None:
         return []
-    has_scan = any(isinstance(op.attrs, Scan) for op in kernel.body.ops)
     found = (_cut_axes(reduced, ceil(share * sharers), hints) for share in SHARES)
-    return list(dict.fromkeys(cut for cut in found if cut is not None and (cut.is_exact or not has_scan)))
+    scans = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, Scan)]
+    is_ragged = all(scan.combine.name in COMMUTATIVE for scan in scans)  # others have no element that changes nothing
+
+    def is_possible(cut: Cut) -> bool:
+        return not scans or cut.is_exact or (is_ragged and as_int(cut.block) is not None)
+
+    return list(dict.fromkeys(cut for cut in found if cut is not None and is_possible(cut)))
 
 
 def cuttable_axes(kernel: Kernel) -> tuple[Axis, ...]:
