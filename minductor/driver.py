@@ -35,6 +35,7 @@ from minductor.core.errors import (
 from minductor.core.warn import warn
 from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
 from minductor.driver_tasks.artefacts import Artefacts, texts, variant_name
+from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
 from minductor.driver_tasks.placement import place
 from minductor.driver_tasks.stores import Stores, hints_file, serving
@@ -474,9 +475,10 @@ class Compiler:
 
         value: Any = graph
         program: Any = None  # the last program before the plan
-        for stage in _stages(backend):
-            program = program if stage.takes == "plan" else value
-            value = self.run_stage(stage, value, graph.role, env)
+        with paused_collector():
+            for stage in _stages(backend):
+                program = program if stage.takes == "plan" else value
+                value = self.run_stage(stage, value, graph.role, env)
         plan: Plan = with_schemas(replace_operators(value, backend.externs))
         start = time.perf_counter()
         units = resolve(backend.kernels)(plan, env)
