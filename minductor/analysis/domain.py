@@ -21,8 +21,9 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.core.expressions.rewrite import delinearize, simplify
-from minductor.ir.program.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
+from minductor.ir.program.nodes import EFFECTS, Axis, Buffer, Kernel, Reduce, Scan, Store
 
+NOT_POINTWISE = (Reduce, Scan, *EFFECTS)
 Solution = dict[Symbol, Expr]
 
 
@@ -100,8 +101,10 @@ def count_points(kernel: Kernel, hints: Hints) -> int:
 
 def pure_store(kernel: Kernel) -> Store | None:
     """The store of a kernel that does nothing but compute and store one value for each point; None for any other."""
-    effects = [op for op in kernel.body.ops if op.is_effect]
-    if len(effects) != 1 or any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in kernel.body.ops):
-        return None
-    store = effects[0].attrs
-    return store if isinstance(store, Store) else None
+    found: Store | None = None
+    for op in kernel.body.ops:
+        if op.attrs is not None and isinstance(op.attrs, NOT_POINTWISE):
+            if found is not None or not isinstance(op.attrs, Store):
+                return None
+            found = op.attrs
+    return found

@@ -116,6 +116,17 @@ def test_a_producer_of_two_consumers_moves_if_it_is_cheap(op: str, left: int) ->
     assert reasons(made) == ({"recomputing it would need more operations"} if left == 3 else set())
 
 
+@pytest.mark.parametrize(("users", "is_plain"), [(3, True), (2, False)])
+def test_storing_needs_no_price_where_it_moves_and_computes_less(users: int, is_plain: bool) -> None:
+    """Three kernels that each load two operands to compute a value load 4,096 words more than if one stores it."""
+    s = Sketch()
+    value = s.op("exp", s.op("sub", s.input(64, 64), s.input(64, 64)))
+    made = inline(s.done(*(s.op("add", value, s.input(64, 64)) for _ in range(users))), CPU)
+    found = {note.why for note in made.notes if isinstance(note, FusionRefusal) and note.first == "k1"}
+    plain = "recomputing it would need more memory and operations (16384 bytes and 98304 operations more)"
+    assert (found == {plain}) == is_plain
+
+
 def test_a_stored_result_is_priced_beside_the_consumer_that_it_is_best_fused_with() -> None:
     """The map and not the column sums, for which a transposed operand is loaded element by element."""
     s = Sketch()

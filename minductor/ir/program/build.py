@@ -307,7 +307,7 @@ class Builder:
         match attrs:
             case ir.Load(ref, index):
                 assert op.dtype is not None
-                there = ir.Load(ref, substitute(index, moved))
+                there = ir.Load(ref, substitute(index, moved)) if moved else attrs
                 answer = load(self, there, op.dtype) if load is not None else None
                 return self.load(ref, there.index, op.dtype) if answer is None else answer
             case ir.Index(expr):

@@ -7,9 +7,8 @@ definition of a number (`SymbolDef`), or a condition on numbers (`Require`). A k
 flat list of operations: the kernel computes each of them at every point of the operation's own axes. There are no loops
 in a body; stage `schedule` adds a `Schedule`, which is the loop nest.
 
-Memory is a set of storages. A `Ref` names one version of a storage: a mutation, that is a write to a storage, makes the
-next version. So a load of `buf0@1` always means the same values, and the order of reads and writes follows from the
-versions alone.
+Memory is a set of storages. A `Ref` names one version of a storage; each write (mutation) makes the next version. So a
+load of `buf0@1` always means the same values, and the order of reads and writes follows from the versions alone.
 
 The grammar, as `printer.py` writes it and `parser.py` reads it:
 
@@ -45,8 +44,7 @@ Laws:
 
 - An input or constant begins as version @0. The first write to a storage that the call makes gives its version @0.
 - A version never changes after it was made. So a load is a value: two equal loads may be shared, and one repeated.
-- An op runs once for each point of its own `axes`, which may be fewer than the kernel's: the mean of a row is computed
-  and stored once for each row.
+- An op runs once for each point of its own `axes`, which may be fewer than the kernel's: a mean once for each row.
 - Numbers in `args` are positions of earlier ops in the same body.
 - A region reads its own inputs and the module's constants, and nothing else. Sizes that it needs are its first inputs.
 - Values are float32, float64, integers or bool. A load converts 16-bit floats to float32. A store rounds to the dtype
@@ -589,8 +587,12 @@ def views_of(argument: Argument) -> Iterator[View]:
 
 
 def body_reads(body: Body) -> Iterator[Load]:
-    """Each load of a body, including those in the bodies of masked ops."""
-    return (op.attrs for op in all_ops(body) if isinstance(op.attrs, Load))
+    """Each load of a body, including those in the bodies of masked ops, in the order of `all_ops`."""
+    for op in body.ops:
+        if isinstance(op.attrs, Load):
+            yield op.attrs
+        elif isinstance(op.attrs, Masked):
+            yield from body_reads(op.attrs.body)
 
 
 def all_ops(body: Body) -> Iterator[Op]:
@@ -612,9 +614,7 @@ def op_at(body: Body, path: Sequence[int]) -> Op:
 
 def body_writes(body: Body) -> Iterator[Store | Atomic]:
     """Each store and atomic of a body, in order."""
-    for op in body.ops:
-        if isinstance(op.attrs, Store | Atomic):
-            yield op.attrs
+    return (op.attrs for op in body.ops if isinstance(op.attrs, (Store, Atomic)))
 
 
 def reads(node: Node) -> tuple[Ref, ...]:

@@ -20,7 +20,7 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
 from minductor.core.expressions.rewrite import simplify
 from minductor.cost.kernel_seconds import TIE, Prices
-from minductor.cost.shape import MOVED, Shape, and_stored, inlined, is_own
+from minductor.cost.shape import MOVED, Shape, inlined, is_own
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.passes.rewriting.prune import drop_effect, prune_body, with_nodes
@@ -68,8 +68,11 @@ class _Uses:
 
     def add(self, consumer: int, key: tuple[Expr, ...], *, is_own: bool) -> None:
         """Records that a kernel asks for an element."""
-        elements = self.users.setdefault(consumer, {})
-        elements[key] = elements.get(key, True) and is_own
+        elements = self.users.get(consumer)
+        if elements is None:
+            self.users[consumer] = {key: is_own}
+        else:
+            elements[key] = is_own and elements.get(key, True)
 
     def only_own(self, consumer: int) -> bool:
         """Whether it is plain that each point of a kernel asks for one element, which no other point asks for."""
@@ -119,6 +122,9 @@ class _Inliner:
         self.shapes: dict[int, Shape] = {}  # by position, of consumers with the producers that moved into them
         self.unread: dict[int, list[_Producer]] = {}  # by position, those that moved and are not yet part of the shape
         self.loads: dict[int, tuple[ir.Load, ...]] = {}  # by position, of kernels
+        self.inside: dict[
+            int, set[ir.Load]
+        ] = {}  # by position, of kernels with masks, reductions or scans: under masks
         self.reads: list[tuple[ir.Ref, ...]] = []  # by position
         self.own: dict[object, bool] = {}  # by what is asked
         self.solved: dict[object, Mapping[Symbol, Expr] | None] = {}  # by what is asked
@@ -131,7 +137,14 @@ class _Inliner:
             is_kernel = isinstance(node, ir.Kernel)
             if is_kernel:
                 self.loads[position] = tuple(dict.fromkeys(ir.body_reads(node.body)))
-            reads, writes = ir.reads(node), ir.writes(node)
+                others = [op.attrs for op in node.body.ops if isinstance(op.attrs, (ir.Masked, ir.Reduce, ir.Scan))]
+                if others:
+                    masked = [each.body for each in others if isinstance(each, ir.Masked)]
+                    self.inside[position] = {load for body in masked for load in ir.body_reads(body)}
+                reads = tuple(dict.fromkeys([load.ref for load in self.loads[position]]))
+            else:
+                reads = ir.reads(node)
+            writes = ir.writes(node)
             self.reads.append(reads)
             for ref in reads:
                 self.readers.setdefault(ref, []).append(position)
@@ -234,19 +247,19 @@ class _Inliner:
         that the kernel's own users ask for. Any other load adds its index to the key of the element. Loads under a mask
         are never shared with those outside of it.
         """
-        loads = [load for load in self.loads[position] if load.ref.storage in self.writers]
-        if not loads:
-            return
-        kernel = self.kernels[position]
-        others = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, (ir.Masked, ir.Reduce, ir.Scan))]
-        inside = {load for each in others if isinstance(each, ir.Masked) for load in ir.body_reads(each.body)}
-        for load in loads:
-            is_alone = not others and self._is_own(load, kernel.axes)
-            users = uses.setdefault(load.ref, _Uses())
-            step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
+        axes, inside = self.kernels[position].axes, self.inside.get(position)
+        for load in self.loads[position]:
+            if load.ref.storage not in self.writers:
+                continue
+            is_alone = inside is None and self._is_own(load, axes)
+            users = uses.get(load.ref)
+            if users is None:
+                users = uses[load.ref] = _Uses()
+            is_masked = inside is not None and load in inside
+            step = (load.index, load.index) if is_masked else () if load.index == stored else (load.index,)
             for consumer, keys in mine.users.items():
                 for key, was_alone in keys.items():
-                    users.add(consumer, (*key, *step), is_own=was_alone and is_alone)
+                    users.add(consumer, (*key, *step) if step else key, is_own=was_alone and is_alone)
 
     def _is_own(self, load: ir.Load, axes: tuple[ir.Axis, ...]) -> bool:
         """Whether it is plain that each point of these axes loads an element of its own."""
@@ -294,8 +307,8 @@ class _Inliner:
             return None
         whole = self._whole(producer)
         # as cheap to compute as to load: of nothing, or of no more bytes by an operation or two
-        stored = sum(touch.size for touch in whole.touches if touch.is_store)
-        is_cheap = sum(work.operations for work in whole.work) <= CHEAP and _moved([whole]) <= 2 * stored
+        is_cheap = sum([work.operations for work in whole.work]) <= CHEAP
+        is_cheap = is_cheap and _moved([whole]) <= 2 * sum([touch.size for touch in whole.touches if touch.is_store])
         if is_cheap and (len(whole.touches) == 1 or self._are_own(uses, storage)):
             return None
         is_index = self.table[storage].dtype.kind == "int"
@@ -323,7 +336,7 @@ class _Inliner:
         """
         once = [n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)][:MOST_PARTNERS]
         for n in once:
-            yield [*consumers[:n], and_stored(made[n], consumers[n], storage), *consumers[n + 1 :]]
+            yield [*consumers[:n], self.prices.and_stored(made[n], consumers[n], storage), *consumers[n + 1 :]]
         if not once:
             yield [producer, *consumers]
 
@@ -452,8 +465,9 @@ class _Inliner:
         An in-place write is legal if every read of the old value is of the element that is being written. An atomic
         write is not: several points may write the element. The kernel's own reads were legal before.
         """
-        own = set(ir.body_reads(kernel.body))
-        for write in ir.body_writes(body):
+        writes = [write for write in ir.body_writes(body) if write.ref.version]  # others overwrite nothing
+        own = set(ir.body_reads(kernel.body)) if writes else ()
+        for write in writes:
             old = ir.Ref(write.ref.storage, write.ref.version - 1)
             elsewhere = (
                 load for load in ir.body_reads(body) if load.index != write.index or isinstance(write, ir.Atomic)
@@ -463,13 +477,14 @@ class _Inliner:
 
     def finish(self, bodies: Mapping[int, ir.Body]) -> ir.Program:
         """The program with the new bodies and without the kernels that moved. Consumers take over their origins."""
-        origins: dict[int, dict[int, None]] = {}
+        origins: dict[int, dict[int, None]] = {}  # of nodes that have more than their own
         nodes = list(self.program.nodes)
-        for position in range(len(nodes)):
-            mine = origins.setdefault(position, {position: None})
-            for ref in self.reads[position]:
-                if ref in self.inlined:
-                    mine.update(origins[self.inlined[ref].position])
+        for position, reads in enumerate(self.reads):
+            used = [self.inlined[ref].position for ref in reads if ref in self.inlined]
+            if used:
+                mine = origins[position] = {position: None}
+                for producer in used:
+                    mine.update(origins.get(producer) or {producer: None})
         for position, body in bodies.items():
             node = nodes[position]
             assert isinstance(node, ir.Kernel)
@@ -484,7 +499,7 @@ class _Inliner:
 
 def _moved(shapes: Sequence[Shape]) -> int:
     """The bytes that kernels load and store, each element once in a kernel."""
-    return sum(touch.size for shape in shapes for touch in shape.touches)
+    return sum([touch.size for shape in shapes for touch in shape.touches])
 
 
 def _needs_more(producer: Shape, consumers: Sequence[Shape], storage: str) -> str:
