@@ -36,7 +36,8 @@ class Machine:
     bandwidth: float  # bytes a second between main memory and the processor, as a copy reaches it
     cache_bandwidth: float  # bytes a second from the second-level cache
     latency: float  # seconds from a load to its value, from main memory
-    cache_latency: float  # seconds from a load to its value, from the second-level cache
+    cache_latency: float  # the same from the second-level cache, while others wait for main memory
+    near_latency: float  # the same from the second-level cache, where all data fit it
     operations: float  # simple operations a second, of all multiprocessors
     matrix: float  # operations a second of the matrix units, on 16-bit values; half as many on values twice as wide
     launch: float  # seconds of the launch of a kernel
@@ -58,6 +59,7 @@ HOPPER = Machine(
     cache_bandwidth=1.2e13,
     latency=0.3e-6,
     cache_latency=0.25e-6,
+    near_latency=0.13e-6,
     operations=2.4e13,
     matrix=4e14,
     launch=2e-6,

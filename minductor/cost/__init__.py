@@ -8,6 +8,7 @@ Before a kernel has a schedule, for `inline`, `fuse`, `loop_order` and `split`:
 Once it has one, for `schedule` and `bundle`:
 - `seconds.py`: the time of a kernel on a GPU, from the numbers of `Target.machine`;
 - `cpu_seconds.py`: the same on a CPU, from the numbers of `Target.cpu`, with one thread and with sixteen;
+- `registers.py`: which values need registers of a GPU at once, for both;
 - `launch_seconds.py`: the time of several kernels in one launch, and whether that is worth it.
 
 All take kernels, the table of buffers and the Target. Sizes that are not known are estimated

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import ceil, log2
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import KnownTouches, Shape, Touch, but_for_names, merged, shape_of
+from minductor.cost.shape import KnownTouches, Shape, Touch, and_stored, but_for_names, merged, shape_of
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel
 from minductor.target import NOMINAL, Target
+
+if TYPE_CHECKING:
+    from minductor.cost.shape_cpu import Demand
 
 TIE = (
     1.03  # ways whose times differ by less are equally fast; the one with fewer kernels, or that stands first, is taken
@@ -105,10 +109,14 @@ class _Price(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """Shapes that cost the same: their costs by what is around, and the prices that are known already."""
+    """Shapes that cost the same: their costs by what is around, and the prices that are known already.
+
+    `demand`: what they take of a CPU.
+    """
 
     costs: Callable[[int], tuple[Cost, ...]]
     prices: dict[int, _Price]
+    demand: Demand | None = None
 
 
 class Prices:
@@ -145,8 +153,9 @@ class Prices:
         like = self._small.get(key)
         if like is None:
             like = self._small[key] = names, self._shape_of(kernel)
-        renamed = dict(zip(like[0], names, strict=True))
-        return like[1]._replace(touches=tuple([Touch(renamed[touch[0]], *touch[1:]) for touch in like[1].touches]))
+        renamed, shape = dict(zip(like[0], names, strict=True)), like[1]
+        touches = tuple([Touch(renamed[touch[0]], *touch[1:]) for touch in shape.touches])
+        return Shape(shape.extents, touches, *shape[2:])
 
     def alone(self, kernel: Kernel) -> Alone:
         """What a kernel costs that shares nothing with the kernels around it."""
@@ -196,26 +205,48 @@ class Prices:
         return 0.0 if is_serial else THREADS[-1] / shape.points(shape.every & ~shape.joined)
 
     def _prices_of(self, ways: Sequence[Sequence[Shape]]) -> list[list[_Price]]:
-        around = _power(max(map(_bytes, ways)))
+        around = self._power(max(map(_bytes, ways)))
         return [[self._price(shape, around) for shape in way] for way in ways]
 
     def _cost(self, shape: Shape, around: int) -> tuple[Cost, ...]:
         """What a shape costs between kernels that touch so many bytes, on a CPU for each number of threads."""
-        return self._price(shape, _power(around)).costs
+        return self._price(shape, self._power(around)).costs
+
+    def _power(self, size: int) -> int:
+        """The least power of 2 that is no less, by its exponent; on a GPU of the fourth root of 2."""
+        if not self.target.is_gpu:
+            return max(0, size - 1).bit_length()
+        return ceil(4 * log2(max(1, size)))
 
     def _price(self, shape: Shape, around: int) -> _Price:
-        """What a shape costs between kernels that touch 2 to the power of `around` bytes."""
-        latest = self._latest.get(id(shape))
-        if latest is None:
-            if len(self._latest) == MOST_LATEST:
-                self._latest.clear()
-            latest = self._latest[id(shape)] = shape, self._kind(shape)
-        kind = latest[1]
+        """What a shape costs between kernels that touch so many bytes; `around` stands for them as in `_power`."""
+        kind = self._latest_kind(shape)
         found = kind.prices.get(around)
         if found is None:
-            costs = kind.costs(1 << around)
+            costs = kind.costs(int(2 ** (around / 4)) if self.target.is_gpu else 1 << around)
             found = kind.prices[around] = _Price(costs, tuple([cost.seconds for cost in costs]))
         return found
+
+    def and_stored(self, made: Shape, consumer: Shape, storage: str) -> Shape:
+        """What `shape.and_stored` gives. On a CPU its price is that of `made` and a store, if the loops stay."""
+        stored = and_stored(made, consumer, storage)
+        known = self._latest_kind(made).demand
+        if known is not None:
+            from minductor.cost.shape_cpu import with_store
+
+            demand = with_store(known, made, stored.touches[-1], self.target.cpu)
+            if demand is not None:
+                self._latest[id(stored)] = stored, self._of_cpu(demand)
+        return stored
+
+    def _latest_kind(self, shape: Shape) -> _Kind:
+        """The kind of a shape, found without a comparison if the shape was asked for lately."""
+        latest = self._latest.get(id(shape))
+        if latest is None:
+            if len(self._latest) >= MOST_LATEST:
+                self._latest.clear()
+            latest = self._latest[id(shape)] = shape, self._kind(shape)
+        return latest[1]
 
     def _kind(self, shape: Shape) -> _Kind:
         """The kind of a shape."""
@@ -225,25 +256,26 @@ class Prices:
             whole = merged(shape)
             same = key if whole is shape else _without_names(whole)
             if same not in self._kinds:
-                self._kinds[same] = _Kind(self._costs(whole), {})
+                self._kinds[same] = self._made_kind(whole)
             found = self._kinds[key] = self._kinds[same]
         return found
 
-    def _costs(self, shape: Shape) -> Callable[[int], tuple[Cost, ...]]:
-        """By what is around a kernel of this shape, its costs."""
+    def _made_kind(self, shape: Shape) -> _Kind:
+        """A new kind of shapes."""
         if self.target.is_gpu:
             from minductor.cost.shape_gpu import gpu_cost  # a first call for a CPU does not wait for it
 
-            return lambda around: (gpu_cost(shape, self.target, around, may_cut=self.may_cut),)
+            def costs(around: int) -> tuple[Cost, ...]:
+                return (gpu_cost(shape, self.target, around, may_cut=self.may_cut),)
+
+            return _Kind(costs, {})
         from minductor.cost.shape_cpu import demand
 
-        machine = self.target.cpu
-        return partial(demand(shape, machine).costs, machine)
+        return self._of_cpu(demand(shape, self.target.cpu))
 
-
-def _power(size: int) -> int:
-    """The least power of two that is no less, as its exponent."""
-    return max(0, size - 1).bit_length()
+    def _of_cpu(self, demand: Demand) -> _Kind:
+        """A new kind of shapes that take so much of a CPU."""
+        return _Kind(partial(demand.costs, self.target.cpu), {}, demand)
 
 
 def _without_names(shape: Shape) -> tuple[object, ...]:

@@ -32,7 +32,7 @@ from minductor.cost.registers import alive_at_once, double_rate, words
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
-from minductor.target import NOMINAL, Target
+from minductor.target import NOMINAL, Machine, Target
 
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
@@ -43,6 +43,7 @@ WIDEST = 16  # bytes of the widest load of a thread
 LONE = 4  # a multiprocessor draws so many times its share of the memory's bandwidth if the others are idle
 # bytes for each register that does not fit: it is written and read back several times, and nothing else runs meanwhile
 SPILL = 32 * WORD
+FIRST_BYTES = 192 * 1024  # of the cache beside the units of a multiprocessor; what is spilled there takes an eighth
 
 
 class Cost(NamedTuple):
@@ -111,6 +112,14 @@ def norm(programs: int, resident: int, target: Target) -> float:
     most = NORM if resident > 1 else LONE_NORM
     share = (programs / max(1, target.multiprocessors) - 1) / max(1, resident - 1)
     return 1 + (most - 1) * min(1.0, max(0.0, share))
+
+
+def spill_seconds(registers: float, threads: int, resident: int, machine: Machine) -> float:
+    """The seconds that one program takes of the caches for registers of each thread that do not fit."""
+    if registers <= 0:
+        return 0.0
+    is_near = WORD * registers * threads * resident <= FIRST_BYTES
+    return SPILL * registers * threads / machine.cache_bandwidth * (1 / 8 if is_near else 1)
 
 
 def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Cost:
@@ -195,7 +204,8 @@ class _Pricer:
     def demand(self) -> Demand:
         """What the kernel takes."""
         cached = sum(walk.times * self.cached(walk) for walk in self.walks) * self.programs
-        cached += self.spilled_bytes() / self.machine.cache_bandwidth + self.exchanged() * self.machine.exchange
+        spilled = spill_seconds(self.registers - self.most_registers, self.threads, self.resident, self.machine)
+        cached += self.programs * spilled + self.exchanged() * self.machine.exchange
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
         one = self.program_seconds()
         return Demand(self.memory_bytes(), cached, work, self.programs, self.programs * one, one, self.resident)
@@ -281,10 +291,6 @@ class _Pricer:
         target = self.target
         limit = next((int(c.default) for c in self.kernel.choices if c.id == "registers"), 0)
         return min(limit or inf, target.thread_registers or inf, target.registers / self.threads or inf)
-
-    def spilled_bytes(self) -> float:
-        """The bytes of registers that do not fit, written and read back by each thread."""
-        return SPILL * max(0.0, self.registers - self.most_registers) * self.threads * self.programs
 
     @property
     def resident(self) -> int:

@@ -78,10 +78,8 @@ class Demand(NamedTuple):
             return tuple(Cost(0.0, 0.0, 0.0, 0.0, machine.launch) for _ in THREADS)
         size = max(around, lines.size)
         alone = _cost(work, lines, size, 1, machine)
-        shared = _cost(work, lines, size, used, machine)
-        region = machine.region * (1 + log2(THREADS[1])) / 5
-        shared = shared._replace(launch=shared.launch + region)
-        return alone, min(alone, shared, key=lambda cost: cost.seconds)
+        shared = _cost(work, lines, size, used, machine, machine.region * (1 + log2(THREADS[1])) / 5)
+        return alone, shared if shared.seconds < alone.seconds else alone
 
 
 def demand(shape: Shape, machine: CpuMachine) -> Demand:
@@ -92,8 +90,22 @@ def demand(shape: Shape, machine: CpuMachine) -> Demand:
     return Demand(_arithmetic(shape, machine, vector), _lines(shape, machine, vector), _used(shape, vector, THREADS[1]))
 
 
-def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMachine) -> Cost:
-    """The cost if so many threads are used: what fits a cache comes from it."""
+def with_store(known: Demand, shape: Shape, store: Touch, machine: CpuMachine) -> Demand | None:
+    """What a kernel takes that also stores, given what it takes without; None where its loops might be others."""
+    vector, lines = next(iter(shape.contiguous()), None), known.lines
+    is_alike = any(touch.steps == store.steps for touch in shape.touches)
+    if lines is None or vector is None or shape.joined or store.drawn or store.steps[vector] != 1 or not is_alike:
+        return None
+    fixed = store.itemsize, store.steps, store.storage_bytes, store.drawn, store.times
+    count, places, *_ = _touched(shape.extents, *fixed)
+    moved, more = 2 * count, min(count, places * machine.ahead_bytes / LINE)
+    size, second, third, third_places, conflicts, memory, unforeseen = lines
+    rest = third + moved, third_places + places, conflicts, memory + moved, unforeseen + more
+    return Demand(known.work, _Lines(size + count * LINE, second + moved, *rest), known.used)
+
+
+def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMachine, region: float = 0.0) -> Cost:
+    """The cost if so many threads are used: what fits a cache comes from it. `region`: seconds in which they start."""
     memory = third = second = 0.0
     if size > machine.third_bytes:
         memory = lines.memory * machine.memory_line
@@ -105,7 +117,7 @@ def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMach
     if size > machine.first_bytes * used:
         second = lines.second * machine.second_line
     cache = second / used + third / min(used, machine.third_cores)
-    return Cost(memory, cache, work / used, 0.0, machine.launch, machine.norm)
+    return Cost(memory, cache, work / used, 0.0, machine.launch + region, machine.norm)
 
 
 def _vector_axis(shape: Shape) -> int | None:

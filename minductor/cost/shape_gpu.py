@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import gcd, prod
 from typing import NamedTuple
 
-from minductor.cost.seconds import FIXED_REGISTERS, LONE, SECTOR, SPILL, WIDEST, Cost, norm
+from minductor.cost.seconds import FIXED_REGISTERS, LONE, SECTOR, WIDEST, Cost, norm, spill_seconds
 from minductor.cost.shape import WORD, Shape, Touch
 from minductor.target import NOMINAL, Target
 
@@ -21,6 +21,7 @@ COLUMNS, ROWS = 32, 64  # columns that a program reduces side by side, and eleme
 CUT = 2  # launches of a reduction in parts: of the parts, and of the kernel that joins them
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
 MOST_HELD = 64  # elements of a row for each thread
+NEAR_NORM = 1.5  # at least, as the norm of a Cost, where all data fit half of the second-level cache: waits are short
 PRODUCT_SIDE = 128  # rows and columns of a tile of a matrix product, at most
 PRODUCT_THREADS = 256
 
@@ -180,7 +181,8 @@ class _Pricer:
         multiprocessors = max(1, target.multiprocessors)
         busy = min(1.0, self.programs / multiprocessors)
         waves = max(1.0, self.programs / (self.resident * multiprocessors))
-        cached = sum(map(self.cached, shape.touches)) + self.spilled / machine.cache_bandwidth
+        spilled = spill_seconds(self.registers - self.most_registers, self.tile.threads, self.resident, machine)
+        cached = sum(map(self.cached, shape.touches)) + self.programs * spilled
         corner = self.corner
         rest = (work for work in shape.work if not corner or work.axes & corner != corner)
         work = sum(self.runs(w.axes) * w.operations * (w.passes if self.is_walked else 1) for w in rest)
@@ -190,7 +192,7 @@ class _Pricer:
             (work / machine.operations + self.matrix_seconds()) / busy,
             waves * self.program_seconds(),
             machine.launch * (1 if self.tile.parts == 1 else CUT + bool(shape.walked_again and not self.tile.down)),
-            norm(self.programs, self.resident, target),
+            max(NEAR_NORM if self.is_near else 1, norm(self.programs, self.resident, target)),
         )
 
     @property
@@ -273,11 +275,16 @@ class _Pricer:
                 rows += touch.itemsize * prod(beside) * self.shape.points(self.shape.joined & touch.axes)
                 again += (touch.passes - 1) * size
         half = self.target.l2_bytes / 2
-        if self.around <= half:
+        if self.is_near:
             return 0.0
         at_once = rows * min(self.programs, self.resident * self.target.multiprocessors)
         missing = min(1.0, max(0.0, (at_once - half) / half)) if half else 0.0
         return once + missing * again
+
+    @property
+    def is_near(self) -> bool:
+        """Whether all that the kernels around touch fits half of the second-level cache."""
+        return self.around <= self.target.l2_bytes / 2
 
     @property
     def columns(self) -> int:
@@ -316,11 +323,6 @@ class _Pricer:
         return FIXED_REGISTERS + self.shape.alive * values
 
     @property
-    def spilled(self) -> float:
-        """The bytes of registers that do not fit."""
-        return SPILL * max(0.0, self.registers - self.most_registers) * self.tile.threads * self.programs
-
-    @property
     def most_registers(self) -> float:
         limits = (self.target.thread_registers, self.target.registers / self.tile.threads)
         return min(limit or float("inf") for limit in limits)
@@ -338,10 +340,13 @@ class _Pricer:
         """The time of one program that runs alone: loads that wait for each other, and reductions over its threads."""
         machine, shape = self.machine, self.shape
         depth = 2 if any(touch.drawn for touch in shape.touches) else 1
-        total = machine.program + depth * self.tile.walks * machine.latency
+        once, again = machine.latency, machine.cache_latency
+        if self.is_near:
+            once = again = machine.near_latency
+        total = machine.program + depth * self.tile.walks * once
         if self.is_walked:
             passes = max((touch.passes for touch in shape.touches), default=1)
-            total += (passes - 1) * depth * self.tile.walks * machine.cache_latency
+            total += (passes - 1) * depth * self.tile.walks * again
         warps = self.tile.threads // self.target.warp_size
         products = shape.product.products if shape.product else 0
         for join in shape.joins[products:]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minductor.cost.seconds import Cost, seconds
+from minductor.cost.seconds import Cost, seconds, spill_seconds
 from minductor.ir.program.nodes import Kernel
-from minductor.target import by_name
+from minductor.target import HOPPER, by_name
 from tests.passes.test_recipes import softmax, tiled
 
 TARGET = by_name("sm_90")
@@ -74,3 +74,10 @@ def test_the_price_is_a_number_for_a_kernel_without_axes() -> None:
 
 def _only(pair: tuple[Kernel, tuple[str, ...]]) -> Kernel:
     return pair[0]
+
+
+def test_few_registers_that_do_not_fit_stay_near_the_units() -> None:
+    """64 of 256 threads need 64 KiB of the first cache; of 1,024 threads, in two programs, they leave it."""
+    assert spill_seconds(0, 256, 1, HOPPER) == 0
+    near, far = spill_seconds(64, 256, 1, HOPPER), spill_seconds(64, 1024, 2, HOPPER)
+    assert far == 8 * 4 * near > 0

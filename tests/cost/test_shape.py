@@ -219,6 +219,25 @@ def test_a_reduction_does_not_store_its_row_down_a_column_where_lines_leave_the_
         assert len(fuse(inline(program, CPU), CPU).nodes) == kernels
 
 
+@pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("size", [(64, 96), (2048, 2048), (7, 13, 31)])
+@pytest.mark.parametrize("across", [False, True])
+def test_a_price_with_a_store_is_that_of_the_whole_shape(size: tuple[int, ...], across: bool, env: Env) -> None:
+    """Also where another load runs across the lines, or data decide nothing of it."""
+    s = Sketch()
+    x = s.input(*size[:-2], *size[:-3:-1])
+    y = s.op("exp", transpose(x, len(size) - 2, len(size) - 1) if across else s.input(*size))
+    program = s.done(s.op("sub", y, s.reduce("sum", s.input(*size), len(size) - 1)), s.op("neg", y))
+    exp, _, sub, neg = (prices(program, env).shape(node) for node in program.nodes if isinstance(node, Kernel))
+    storage = next(touch.storage for touch in exp.touches if touch.is_store)
+    for consumer in (sub, neg):
+        made = inlined(consumer, exp, storage)
+        known, whole = prices(program, env), prices(program, env)
+        costs = known._cost(known.and_stored(made, consumer, storage), 1 << 24)
+        for cost, other in zip(costs, whole._cost(and_stored(made, consumer, storage), 1 << 24), strict=True):
+            assert tuple(cost) == pytest.approx(tuple(other))
+
+
 def test_values_of_a_row_that_is_too_long_to_keep_are_computed_again() -> None:
     """In each pass over it."""
     costs: list[float] = []
@@ -261,6 +280,38 @@ def test_what_stays_in_the_cache_of_a_gpu_needs_no_main_memory() -> None:
     known = prices(program, GPU)
     assert known._cost(shape, 1 << 23)[0].memory == 0
     assert known._cost(shape, 1 << 30)[0].memory > 0
+
+
+def test_a_gpu_tells_sizes_apart_that_fit_half_of_its_cache() -> None:
+    """Half of the cache of an H100 is 25 MB, between two powers of two."""
+    s = Sketch()
+    program = s.done(s.op("neg", s.input(1024, 1024)))
+    (shape,) = shapes(program, GPU)
+    known = prices(program, GPU)
+    assert known._cost(shape, 20 * 10**6)[0].memory == 0
+    assert known._cost(shape, 30 * 10**6)[0].memory > 0
+
+
+def test_data_in_the_cache_of_a_gpu_are_soon_there() -> None:
+    """And what a program waits for them hides behind the other times, however few programs there are."""
+    s = Sketch()
+    program = s.done(s.reduce("sum", s.input(1024, 1024), 0))
+    shape = shapes(program, GPU)[0]
+    near, far = (gpu_cost(shape, GPU.target, around, may_cut=False) for around in (1 << 23, 1 << 40))
+    assert far.waiting > 1.7 * near.waiting
+    assert near.norm > far.norm == 1
+
+
+def test_double_precision_takes_a_gpu_longer() -> None:
+    costs: list[float] = []
+    for dtype in (F32, F64):
+        s = Sketch()
+        program = s.done(
+            s.pointwise(lambda b, x, dtype=dtype: b.cast(b.op("exp", b.cast(x, dtype)), F32), s.input(512))
+        )
+        (shape,) = shapes(program, GPU)
+        costs.append(sum(work.operations for work in shape.work))
+    assert costs[1] > 3 * costs[0]
 
 
 def rows_and_columns(rows: int, columns: int) -> Program:

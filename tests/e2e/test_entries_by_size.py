@@ -53,15 +53,15 @@ def compiled(store: Store, *size: int, target: str, dynamic: bool = True, **opti
 
 
 def test_a_near_size_is_served_and_a_far_one_gets_an_entry_of_its_own(store: Store) -> None:
-    first = compiled(store, 100, 120, target="sm_90")
+    first = compiled(store, 10, 12, target="sm_90")
     assert not first.was_hit and store.count() == 1
-    assert compiled(store, 30, 400, target="sm_90").was_hit
+    assert compiled(store, 3, 40, target="sm_90").was_hit
     assert store.count() == 1
-    far = compiled(store, 100, 5000, target="sm_90")
+    far = compiled(store, 10, 5000, target="sm_90")
     assert not far.was_hit and far.key == first.key and store.count() == 2
     assert far.sources != first.sources
-    assert compiled(store, 90, 110, target="sm_90").sources == first.sources
-    assert compiled(store, 90, 4000, target="sm_90").sources == far.sources
+    assert compiled(store, 9, 11, target="sm_90").sources == first.sources
+    assert compiled(store, 9, 4000, target="sm_90").sources == far.sources
     assert store.count() == 2
     assert (store.stats.hits, store.stats.puts) == (3, 2)
 
@@ -98,12 +98,12 @@ def test_a_call_of_another_size_is_right_and_compiles_nothing(store: Store) -> N
 
 
 def test_a_damaged_entry_is_built_again(store: Store) -> None:
-    compiled(store, 100, 120, target="sm_90")
+    compiled(store, 10, 12, target="sm_90")
     (entry,) = store.entries()
     (entry.path / HINTS).write_text("{}")
     with pytest.warns(CorruptEntry, match=f"{HINTS} does not match its hash"):
-        assert not compiled(store, 100, 120, target="sm_90").was_hit
-    assert compiled(store, 100, 120, target="sm_90").was_hit
+        assert not compiled(store, 10, 12, target="sm_90").was_hit
+    assert compiled(store, 10, 12, target="sm_90").was_hit
 
 
 # --- which entry serves ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -320,6 +320,32 @@ def test_the_first_of_equals_is_found(how: str, length: int) -> None:
 
 
 @pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize(("last", "expected"), [(False, 1), (True, 2)])
+def test_a_cut_in_one_pass_is_weighed_beside_one_in_two(
+    last: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Welford sum reads the row once; two sums take fewer operations."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out = s.input(3, 36), s.buffer([3])
+        value = b.load(x.ref, element(x, at), F32)
+        away = b.op("sub", value, b.op("div", b.reduce([value], over, combine("sum", F32)), b.constant(36.0, F32)))
+        b.store(out.ref, at[0], b.reduce([b.op("mul", away, away)], over, combine("sum", F32)))
+        return (out,)
+
+    ways: list[str] = []
+
+    def taken(prices: Mapping[str, Sequence[float]]) -> str:
+        ways.extend(prices)
+        return ways[-1] if last else ways[1]
+
+    monkeypatch.setattr(stage, "fastest", taken)
+    made = cut_program(one_kernel((3, 36), (1,), make))
+    assert len(names(made)) == 2 * expected
+    assert {way.rpartition(" ")[2] for way in ways[1:]} == {"0", "1"}
+
+
+@pytest.mark.usefixtures("short_rows")
 @pytest.mark.parametrize("length", [36, 37])
 def test_statistics_and_what_follows(length: int) -> None:
     """A layer norm whose input is stored too: one pass for mean and variance, then one over the row."""
@@ -531,22 +557,22 @@ def test_an_order_that_the_user_asks_for_is_kept() -> None:
 
 def test_a_note_says_why() -> None:
     s = Sketch()
-    made = split(s.done(s.reduce("sum", s.input(4, 1 << 17), 1)), SM_90)
-    parts = "4 rows of 131072 elements are too few for the machine, so each is cut in 64 parts"
+    made = split(s.done(s.reduce("sum", s.input(4, 1 << 20), 1)), SM_90)
+    parts = "4 rows of 1048576 elements are too few for the machine, so each is cut in 128 parts"
     assert made.notes == (NodeNote("split", "k0", parts),)
-    assert re.fullmatch(r"k0: .* in 64 parts \([\d.]+ us whole, [\d.]+ us in 64 parts\)", str(made.notes[0]))
+    assert re.fullmatch(r"k0: .* in 128 parts \([\d.]+ us whole, [\d.]+ us in 128 parts\)", str(made.notes[0]))
     (again,) = parse_program(print_program(made)).notes
     assert str(again) == str(made.notes[0])
 
 
 def test_a_note_says_why_not() -> None:
     s = Sketch()
-    program = s.done(s.reduce("sum", s.input(120, 1 << 14), 1))
+    program = s.done(s.reduce("sum", s.input(120, 1 << 15), 1))
     made = split(program, SM_90)
     assert made.nodes == program.nodes
     (note,) = made.notes
     assert isinstance(note, NodeNote)
-    assert note.text == "120 rows of 16384 elements stay whole: in parts they would take longer"
+    assert note.text == "120 rows of 32768 elements stay whole: in parts they would take longer"
     assert re.fullmatch(r"[\d.]+ us whole, [\d.]+ us in \d+ parts", note.figures)
 
 
