@@ -13,7 +13,8 @@ from pytest_plugin.devices.device_choice import Device
 def device_of(item: pytest.Item) -> Device | None:
     """Returns the device that a test was parametrised with, or that its class was made for, or None."""
     if (callspec := getattr(item, "callspec", None)) is not None:
-        return callspec.params.get("minductor_device")
+        found = callspec.params.get("minductor_device")
+        return found if isinstance(found, Device) else None  # pytest puts a value of its own where no device is left
     of_class = getattr(getattr(item, "cls", None), "device", None)
     return of_class if isinstance(of_class, Device) else None
 

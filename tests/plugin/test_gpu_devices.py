@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pytest_plugin.adapters import Facts, Graph
 from pytest_plugin.adapters.minductor import triton_kernels_of
 from pytest_plugin.devices.capabilities import NEEDS, Machine
 from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.devices.item_device import title_and_target
 from pytest_plugin.oracle.accuracy import WrongResult
 from pytest_plugin.oracle.compiled import Compile
 from pytest_plugin.oracle.run import NoNumbers
@@ -155,6 +157,13 @@ def test_settings_narrow_what_markers_name(
 ) -> None:
     pytester.makepyfile(SUITE)
     run(*args, **environ).assert_outcomes(**outcomes)
+
+
+def test_a_test_that_lost_all_its_devices_has_none() -> None:
+    """pytest puts a value of its own into the place of a parameter that has no values."""
+    callspec = SimpleNamespace(params={"minductor_device": pytest.HIDDEN_PARAM})
+    item: Any = SimpleNamespace(nodeid="test_a.py::test_b[NOTSET-3]", callspec=callspec)
+    assert title_and_target(item) == ("test_a.py::test_b[NOTSET-3]", "any")
 
 
 @pytest.mark.parametrize(
