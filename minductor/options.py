@@ -7,7 +7,7 @@ was renamed is refused with its new name.
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
 "autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False inplace=True \
 loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 precision='eager' reuse_storage=True \
-sanitize=False target='' variant='' verify_memory='' wrapper='python'"
+sanitize=False size_hints=() target='' variant='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeAlias, cast
 
-from minductor.core.errors import BadArgument, BadOptionValue, UnknownMode, UnknownOption
+from minductor.core.errors import BadArgument, BadOptionValue, UnknownMode, UnknownOption, suggestion
 
-Value = bool | int | float | str
+Value: TypeAlias = "bool | int | float | str | tuple[Any, ...]"
 
 MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
     {
@@ -48,6 +48,10 @@ RECIPES = (
     *("columns", "columns_in_parts"),
 )
 
+# Names that the option `variant` takes beside those of recipes: a reduction or scan in one kernel or in parts, and a
+# matrix product by generated code or by the library.
+VARIANTS = (*RECIPES, "whole", "cut", "native", "extern")
+
 ENVIRONMENT: Mapping[str, str] = MappingProxyType({"MINDUCTOR_CACHE_DIR": "cache_dir", "MINDUCTOR_TRACE": "trace"})
 
 
@@ -56,28 +60,78 @@ class OptionRule(NamedTuple):
 
     `allowed` lists the accepted values; empty means any value of `type`. The text of the value matches `pattern`, if
     there is one. `changes_text` says whether two values of the option can give two generated texts; if so, the value is
-    part of the store's key.
+    part of the store's key. With `freeze` the option takes more kinds of values, such as mappings: `freeze` gives the
+    value as text or tuples, which can be hashed and compared, or None if it is not accepted. `takes` then says what is.
     """
 
-    type: type[bool] | type[int] | type[float] | type[str]
+    type: type[bool] | type[int] | type[float] | type[str] | type[tuple[Any, ...]]
     docs: str
     allowed: tuple[Value, ...] = ()
     changes_text: bool = True
     pattern: str = ""
+    freeze: Callable[[object], Value | None] | None = None
+    takes: str = ""
 
     def expected(self) -> str:
         """What the option accepts, in words, for an error."""
+        if self.takes:
+            return self.takes
         if self.allowed:
             return "one of " + ", ".join(repr(value) for value in self.allowed)
         return f"{'an' if self.type is int else 'a'} {self.type.__name__}" + (f" ({self.docs})" if self.pattern else "")
 
     def is_accepted(self, value: object) -> bool:
         """Whether the option accepts `value`."""
+        if self.freeze is not None:
+            return self.freeze(value) is not None
         if type(value) is not self.type:  # isinstance would let True pass for an int
             return False
         if self.allowed:
             return value in self.allowed
         return not self.pattern or re.fullmatch(self.pattern, str(value)) is not None
+
+
+def _frozen_variant(value: object) -> Value | None:
+    """The value of `variant` as text, or as pairs of a kernel's name and its variant, in order of name.
+
+    >>> _frozen_variant({"k3": "looped", "k1": "cut"}), _frozen_variant("loped")
+    ((('k1', 'cut'), ('k3', 'looped')), None)
+    """
+    if isinstance(value, str):
+        return value if value in ("", *VARIANTS) else None
+    pairs = _pairs(value)
+    if pairs is None or not all(isinstance(name, str) and taken in VARIANTS for name, taken in pairs):
+        return None
+    return tuple(sorted(pairs))
+
+
+def _frozen_hints(value: object) -> Value | None:
+    """The value of `size_hints` as numbers in order, or as pairs of a symbol's name and such numbers.
+
+    >>> _frozen_hints((64, 4096, 64)), _frozen_hints({"s0": 8}), _frozen_hints((0,))
+    ((64, 4096), (('s0', (8,)),), None)
+    """
+    if isinstance(value, list | tuple) and not any(isinstance(item, tuple) for item in cast("list[Any]", value)):
+        return _sizes(value)
+    pairs = _pairs(value)
+    found = {name: _sizes(sizes if isinstance(sizes, list | tuple) else (sizes,)) for name, sizes in pairs or ()}
+    if not found or not all(isinstance(name, str) and sizes for name, sizes in found.items()):
+        return None
+    return tuple(sorted(found.items()))
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    """Positive integers in order, each once; None if one of them is something else."""
+    is_right = all(type(size) is int and size > 0 for size in value)
+    return tuple(sorted(set(value))) if is_right else None
+
+
+def _pairs(value: object) -> list[tuple[Any, Any]] | None:
+    """The items of a mapping, or of what such a mapping was frozen to."""
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[Any, Any]", value).items())
+    is_frozen = isinstance(value, tuple) and all(isinstance(i, tuple) and len(i) == 2 for i in cast("Any", value))
+    return list(cast("Any", value)) if is_frozen else None
 
 
 def _option(default: Value, docs: str, **limits: Any) -> Any:  # as dataclasses.field itself is declared
@@ -137,10 +191,18 @@ class Options:
         "compare the memory of each call with the plan; assert: raise an error where they differ; log: log it",
         allowed=("", "assert", "log"),
     )
-    variant: str = _option(
+    variant: str | tuple[tuple[str, str], ...] = _option(
         "",
-        "the recipe by which kernels are scheduled, where it is legal; empty: the one that is estimated to be fastest",
-        allowed=("", *RECIPES),
+        "which of its variants a kernel is, where it has that one: the name of a recipe, whole or cut, native or "
+        "extern; a mapping says it for kernels by name; empty: the one that is estimated to be fastest",
+        freeze=_frozen_variant,
+        takes=f"one of {', '.join(map(repr, VARIANTS))}, or a mapping of kernels' names to these",
+    )
+    size_hints: tuple[Any, ...] = _option(
+        (),
+        "sizes for each of which a graph with symbolic sizes has a variant of its kernels; a call takes the nearest",
+        freeze=_frozen_hints,
+        takes="positive integers for all symbols, as (64, 4096), or by the name of a symbol, as {'s0': (64, 4096)}",
     )
     autotune: bool = _option(False, "measure every tunable choice on this machine and keep the fastest")
     deterministic: bool = _option(
@@ -171,7 +233,10 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, rule in OPTION_RULES.items():
-            _checked(name, getattr(self, name), rule)
+            value = getattr(self, name)
+            checked = _checked(name, value, rule)
+            if checked is not value:
+                object.__setattr__(self, name, checked)  # the frozen form
 
     @classmethod
     def parse(
@@ -227,6 +292,17 @@ class Options:
         kept = [f"{name}={getattr(self, name)!r}" for name, rule in sorted(OPTION_RULES.items()) if rule.changes_text]
         return " ".join([*kept, *(f"{name}={value!r}" for name, value in self.extra)])
 
+    def variant_of(self, kernel: str) -> str:
+        """The variant that the option `variant` forces for one kernel.
+
+        Args:
+            kernel: the name of a kernel in the program, such as "k3".
+
+        Returns:
+            The name of the variant; "" if the option forces none.
+        """
+        return self.variant if isinstance(self.variant, str) else dict(self.variant).get(kernel, "")
+
     @property
     def backend_options(self) -> Mapping[str, Value]:
         """The backend's own options by full name. While the backend's functions run, each of its options is here."""
@@ -251,9 +327,18 @@ def check_extra(options: Options, rules: Mapping[str, OptionRule]) -> None:
 
 
 def _checked(name: str, value: object, rule: OptionRule, *, origin: str = "") -> Value:
-    if not rule.is_accepted(value):
-        raise BadOptionValue(name, value, rule.expected(), origin=origin)
-    return cast("Value", value)
+    frozen = rule.freeze(value) if rule.freeze else value
+    if frozen is None or not (rule.freeze or rule.is_accepted(value)):
+        raise BadOptionValue(name, value, rule.expected(), origin=origin, meant=_meant(rule, value))
+    return cast("Value", frozen)
+
+
+def _meant(rule: OptionRule, value: object) -> str:
+    """The text in a refused value that may be a misspelt variant; "" if there is none."""
+    if rule.freeze is not _frozen_variant:
+        return ""
+    given = [value] if isinstance(value, str) else [taken for _, taken in _pairs(value) or ()]
+    return next((suggestion(str(taken), VARIANTS) for taken in given if taken not in VARIANTS), "")
 
 
 def _checked_extra(name: str, value: object) -> Value:

@@ -158,6 +158,7 @@ class Target:
     has_counters: bool = False  # launches pass a counter to kernels whose last program does more than the others
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
     has_tuning: bool = True  # variants and launches of a kernel can be measured against each other
+    has_variants: bool = True  # a kernel may have variants, of which the call or the tuner takes one
     # Operators that no kernel for this machine may contain: in any dtype ("zeta"), or in one ("atomic_add i8").
     lacks: frozenset[str] = frozenset()
 
@@ -259,7 +260,7 @@ _HOPPER = replace(_GPU, machine=HOPPER, shared_memory=227 * KIB, has_descriptors
 
 _ROWS = (
     # The CPU's target has no core count and no vector width, so that generated text depends on shapes and dtypes only.
-    Target("cpu", "cpu", l2_bytes=1024 * KIB, cached_row_bytes=1024 * KIB, vector_bytes=256, has_tuning=False),
+    Target("cpu", "cpu", l2_bytes=1024 * KIB, cached_row_bytes=1024 * KIB, vector_bytes=256),
     # Triton's interpreter runs GPU kernels on CPU tensors, slowly and without libdevice. It takes more than a
     # millisecond for each program.
     replace(

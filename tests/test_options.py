@@ -11,9 +11,11 @@ from minductor.core.errors import BadOptionValue, UnknownMode, UnknownOption
 from minductor.options import MODES, OPTION_RULES, RENAMED, OptionRule, Options, check_extra
 
 
-def other_value(rule: OptionRule, value: object) -> object:
+def other_value(name: str, rule: OptionRule, value: object) -> object:
     if rule.allowed:
         return next((choice for choice in rule.allowed if choice != value), value)
+    if rule.freeze is not None:
+        return {"variant": (("k1", "looped"),), "size_hints": (8, 64)}[name]
     if rule.type is bool:
         return not value
     if rule.type is int:
@@ -35,7 +37,7 @@ def test_every_field_but_extra_has_a_rule() -> None:
 @pytest.mark.parametrize("name", OPTION_RULES)
 def test_fingerprint_changes_with_what_changes_text(name: str) -> None:
     rule, options = OPTION_RULES[name], Options()
-    value = other_value(rule, getattr(options, name))
+    value = other_value(name, rule, getattr(options, name))
     if value == getattr(options, name):
         assert len(rule.allowed) == 1
         return
@@ -78,6 +80,16 @@ def test_unknown_option_that_is_like_none_lists_them(name: str) -> None:
         ("trace", "dir:"),
         ("trace", "file:x"),
         ("max_live_bytes", -1),
+        ("variant", None),
+        ("variant", {"k1": "fast"}),
+        ("variant", {1: "looped"}),
+        ("size_hints", 64),
+        ("size_hints", (64, 0)),
+        ("size_hints", (64, -1)),
+        ("size_hints", (True,)),
+        ("size_hints", (6.5,)),
+        ("size_hints", {"s0": ()}),
+        ("size_hints", {"s0": "64"}),
         ("toy.depth", [1]),
     ],
 )
@@ -85,6 +97,24 @@ def test_bad_value_is_refused(name: str, value: object) -> None:
     with pytest.raises(BadOptionValue) as caught:
         Options.parse(options={name: value}, environ={})
     assert repr(name) in str(caught.value) and "it takes" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["loped", {"k1": "loped"}])
+def test_an_unknown_variant_is_compared_with_known_ones(value: object) -> None:
+    with pytest.raises(BadOptionValue, match=r"did you mean 'looped'\?"):
+        Options.parse(options={"variant": value}, environ={})
+
+
+def test_mappings_and_lists_are_frozen_in_order() -> None:
+    options = Options.parse(
+        options={"variant": {"k2": "cut", "k1": "looped"}, "size_hints": [4096, 64, 64]}, environ={}
+    )
+    assert (options.variant, options.size_hints) == ((("k1", "looped"), ("k2", "cut")), (64, 4096))
+    again = Options.parse(options={"size_hints": (64, 4096), "variant": {"k1": "looped", "k2": "cut"}}, environ={})
+    assert hash(options) == hash(again) and options.fingerprint() == again.fingerprint()
+    by_name = Options.parse(options={"size_hints": {"s1": 8, "s0": (64, 4)}}, environ={})
+    assert by_name.size_hints == (("s0", (4, 64)), ("s1", (8,)))
+    assert replace(by_name, fuse=False).size_hints == by_name.size_hints
 
 
 def test_bad_environment_names_the_variable() -> None:

@@ -23,7 +23,8 @@ def options_table() -> list[str]:
     """The rows that README.md has to have."""
     defaults = {entry.name: entry.default for entry in fields(Options)}
     takes = {
-        name: ", ".join(f"`{v!r}`" for v in rule.allowed) or rule.type.__name__ for name, rule in OPTION_RULES.items()
+        name: rule.takes or ", ".join(f"`{v!r}`" for v in rule.allowed) or rule.type.__name__
+        for name, rule in OPTION_RULES.items()
     }
     return [f"| `{name}` | `{defaults[name]!r}` | {takes[name]} | {rule.docs} |" for name, rule in OPTION_RULES.items()]
 

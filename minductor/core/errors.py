@@ -96,9 +96,9 @@ class UnknownOption(MinductorError, ValueError, code="MD001"):
 class BadOptionValue(MinductorError, ValueError, code="MD002"):
     """An option whose value has the wrong type, or is not among the allowed ones."""
 
-    def __init__(self, name: str, value: object, expected: str, *, origin: str = "") -> None:
+    def __init__(self, name: str, value: object, expected: str, *, origin: str = "", meant: str = "") -> None:
         what = f"option {name!r} does not take {_shortened(value)} ({type(value).__name__})"
-        super().__init__(what, where=origin, hint=f"it takes {expected}")
+        super().__init__(what, where=origin, hint=f"{meant}it takes {expected}")
 
 
 class UnknownMode(MinductorError, ValueError, code="MD003"):

@@ -63,15 +63,20 @@ ROW_ELEMENT = 3  # operations of writing one element of a row, which a vector lo
 
 
 def cpu_seconds(
-    made: Mapping[str, Kernel], table: Mapping[str, Buffer], machine: CpuMachine, threads: Sequence[int] = THREADS
+    made: Mapping[str, Kernel],
+    table: Mapping[str, Buffer],
+    machine: CpuMachine,
+    threads: Sequence[int] = THREADS,
+    hints: Hints = (),
 ) -> dict[str, tuple[Cost, ...]]:
     """By recipe the cost of one kernel's schedule for each number of threads.
 
-    If only the call knows some sizes, costs with other sizes follow.
+    If only the call knows some sizes, and `hints` say nothing of them, costs with other sizes follow.
     """
     unknown = {s for kernel in made.values() for axis in kernel.axes for s in free_symbols(axis.extent)}
     prices = {name: list[Cost]() for name in made}
-    for hints in _sizes(sorted(unknown, key=lambda symbol: symbol.name)):
+    assumed = [hints] if unknown <= dict(hints).keys() and unknown else _sizes(sorted(unknown, key=_by_name))
+    for hints in assumed:
         facts: dict[int, list[_Fact]] = {}
         for name, kernel in made.items():
             if id(kernel.body) not in facts:  # most recipes leave the body as it is
@@ -80,6 +85,10 @@ def cpu_seconds(
             is_small = bool(unknown) and prod(pricer.spans.values()) <= SMALL_CALL
             prices[name] += (pricer.cost(1 if is_small else count) for count in threads)
     return {name: tuple(each) for name, each in prices.items()}
+
+
+def _by_name(symbol: Symbol) -> str:
+    return symbol.name
 
 
 def _sizes(unknown: Sequence[Symbol]) -> Iterator[Hints]:

@@ -216,7 +216,7 @@ def variant_name(guards: Sequence[str], hints: Mapping[str, bytes]) -> str:
 def _unaligned_kernels(plan: Plan, graph: Graph) -> set[str]:
     """The symbols of kernels that read an input whose address may be no multiple of VECTOR_BYTES."""
     from minductor.frontend.capture.captured_graph import TensorMeta
-    from minductor.ir.plan.plan import KernelLine, LaunchLine
+    from minductor.ir.plan.plan import KernelLine, LaunchLine, lines_with_groups
 
     metas = {given.name: given.meta for given in graph.inputs}
     unaligned = {
@@ -227,7 +227,7 @@ def _unaligned_kernels(plan: Plan, graph: Graph) -> set[str]:
         and meta.offset * meta.dtype.itemsize % VECTOR_BYTES
     }
     symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelLine)}
-    launches = (line for line in plan.lines if isinstance(line, LaunchLine))
+    launches = (line for line in lines_with_groups(plan) if isinstance(line, LaunchLine))
     return {symbols[line.kernel] for line in launches if not unaligned.isdisjoint(line.tensors)}
 
 

@@ -126,7 +126,7 @@ ALTERNATIVES = """program inference
   input arg1: f32[8] stride [1] cpu
   input arg2: i64[8] stride [1] cpu
   kernel k0 (i0: 8) from add = aten.add.Tensor
-    choice how bits extern of (extern, native)
+    choice variant bits extern of (extern, native)
     variant extern {
       extern x0 out aten.add.out(arg0@0 f32[8] stride [1] offset 0, arg1@0 f32[8] stride [1] offset 0) -> \
 (arg0@1 f32[8] stride [1] offset 0) from add = aten.add.Tensor because "for the test"
@@ -136,7 +136,7 @@ ALTERNATIVES = """program inference
     %2 = add %0 %1 : f32 {i0}
     %3 = store arg0@1[i0] %2 {i0}
   kernel k1 (i0: 8) from index_add = aten.index_add.default
-    choice how bits native of (other, native)
+    choice variant bits native of (other, native)
     variant other {
       kernel k2 (i0: 8) from index_add = aten.index_add.default
         %0 = load arg1@0[i0] : f32 {i0}

@@ -15,7 +15,7 @@ from torch import Tensor
 from minductor.core.expressions.expr import integer
 from minductor.ir.program.nodes import Input, Kernel, Program, Ref, View
 from minductor.ir.program.printer import print_program
-from minductor.options import OPTION_RULES, Options
+from minductor.options import RECIPES, Options
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.loop_order.loop_order import loop_order
@@ -36,13 +36,13 @@ TARGETS = {"cpu": by_name("cpu"), "sm_90": SM_90, "small": SMALL}
 def schedules(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
     """The different schedules that the recipes make, each by the name of a recipe; "" for the model's choice."""
     found: list[Program] = []
-    for variant in reversed(OPTION_RULES["variant"].allowed or ()):
-        env = Env(Options(variant=str(variant)), target)
+    for variant in reversed(("", *RECIPES)):
+        env = Env(Options(variant=variant), target)
         made = schedule(program, env)
         refused = [note for note in made.notes if "is not legal here" in str(note)]
         if made not in found and len(refused) < len(kernels(program)):
             found.append(made)
-            yield str(variant), bundle(made, env)
+            yield variant, bundle(made, env)
 
 
 def assert_same(program: Program, given: Sequence[Any], target: Target, before: Program | None = None) -> None:

@@ -44,7 +44,8 @@ def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
 
 def needs_torch(plan: Plan) -> tuple[str, ...]:
     """The operators for which a plan needs torch, in order, each once."""
-    found = [line.op for line in plan.lines if isinstance(line, lines.ExternLine) and line.op != ITEM]
+    calls = (line for line in lines.lines_with_groups(plan) if isinstance(line, lines.ExternLine))
+    found = [line.op for line in calls if line.op != ITEM]
     found += [op for region in plan.regions for op in needs_torch(region)]
     return tuple(dict.fromkeys(op for op in found if not op.startswith("higher_order.")))
 
@@ -52,7 +53,7 @@ def needs_torch(plan: Plan) -> tuple[str, ...]:
 def needs_python(plan: Plan) -> tuple[str, ...]:
     """The operators that Python calls, in order, each once. A host without Python cannot run such a plan."""
     found: list[str] = []
-    for line in plan.lines:
+    for line in lines.lines_with_groups(plan):
         if isinstance(line, lines.ExternLine) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
             try:
                 wrapper_cpp_calls.call(line, _dtypes(plan))
@@ -129,7 +130,7 @@ class _Function:
     def __init__(self, unit: _Emitter, plan: Plan) -> None:
         self.unit = unit
         self.plan = plan
-        made = [line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine)]
+        made = (n for n in lines.lines_with_groups(plan) if isinstance(n, lines.AllocateLine | lines.ReuseLine))
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         self.dtypes = _dtypes(plan)
         self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
@@ -177,13 +178,11 @@ class _Function:
     def tensors(self) -> dict[str, None]:
         """The names of the tensors that the lines make, in order."""
         made: dict[str, None] = {}
-        for line in self.plan.lines:
-            group = line.variants[_default(line)] if isinstance(line, lines.DispatchLine) else (line,)
-            for inner in group:
-                if isinstance(inner, lines.AllocateLine | lines.ReuseLine | lines.ViewLine):
-                    made[inner.name] = None
-                elif isinstance(inner, lines.ExternLine) and not inner.is_out:
-                    made.update(dict.fromkeys(n for n in inner.results if n is not None and not self.is_number(n)))
+        for line in lines.lines_with_groups(self.plan):
+            if isinstance(line, lines.AllocateLine | lines.ReuseLine | lines.ViewLine):
+                made[line.name] = None
+            elif isinstance(line, lines.ExternLine) and not line.is_out:
+                made.update(dict.fromkeys(n for n in line.results if n is not None and not self.is_number(n)))
         return made
 
     def is_number(self, name: str) -> bool:
@@ -193,9 +192,8 @@ class _Function:
         match line:
             case lines.LaunchLine():
                 yield from self.launch(line)
-            case lines.DispatchLine():  # the tuner has chosen before this text is written
-                for inner in line.variants[_default(line)]:
-                    yield from self.line(inner)
+            case lines.DispatchLine():
+                yield from self.dispatch(line)
             case lines.ExternLine():
                 yield from self.extern(line)
             case lines.AllocateLine(name, dtype, size, stride, device):
@@ -260,6 +258,22 @@ class _Function:
         else:
             yield f"{call};"
         yield from self.event("launch", kernel.symbol)
+
+    def dispatch(self, line: lines.DispatchLine) -> Iterator[str]:
+        """A branch for each variant, by the sizes of the call. A choice that is measured was made before."""
+        rule = line.choice.by_size
+        if rule is None:
+            yield from (text for inner in lines.selected(line, line.choice.default) for text in self.line(inner))
+            return
+        points = ", ".join(str(size) for point, _ in rule.points for size in point)
+        yield from _comment(line.handle, line.origins)
+        yield f"switch (md_nearest({{{', '.join(rule.symbols)}}}, {{{points}}})) {{"
+        for option in line.choice.options:
+            cases = " ".join(f"case {number}:" for number, (_, taken) in enumerate(rule.points) if taken == option)
+            yield f"  {cases} {{  // {option}"
+            yield from (f"    {text}" for inner in lines.selected(line, option) for text in self.line(inner))
+            yield from ("    break;", "  }")
+        yield "}"
 
     def reuse(self, line: lines.ReuseLine) -> Iterator[str]:
         if self.layouts.get(line.old) == (line.size, line.stride):
@@ -374,8 +388,11 @@ class _Function:
 
 def _dtypes(plan: Plan) -> dict[str, DType]:
     """The dtypes of the tensors for which the plan names one."""
-    made = (line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine | lines.ViewLine))
-    return {line.name: line.dtype for line in made}
+    made: dict[str, DType] = {}
+    for line in lines.lines_with_groups(plan):
+        if isinstance(line, lines.AllocateLine | lines.ReuseLine | lines.ViewLine):
+            made[line.name] = line.dtype
+    return made
 
 
 def _returned(plan: Plan) -> tuple[Argument, ...]:
@@ -419,10 +436,6 @@ def _given_eager(line: lines.ExternLine) -> Iterator[str]:
     yield from (f"{name}.handle" for name in dict.fromkeys(used_tensors(line)))
     for number in numbers_of(line):
         yield number.name if letter(number) == "d" else f"(int64_t){number.name}"
-
-
-def _default(line: lines.DispatchLine) -> int:
-    return line.choice.options.index(line.choice.default)
 
 
 def _input_letter(given: Input) -> str:

@@ -6,7 +6,7 @@ Takes a Plan. Gives the JSON of an FxGraph (fx_graph.py), from which fx.py makes
 A buffer is a node `torch.empty_strided`, a view is `torch.as_strided`, a call is the operator itself, and a number is a
 chain of operators on placeholders and sizes. Frees need no node: the code that torch prints for a graph drops each
 value after its last use. `cond` and `while_loop` stay torch's operators, with the sizes that their graphs need as
-operands. A kernel with variants has its default one. There are no device scopes: a launch knows its device.
+operands. Each variant of a kernel is a graph. There are no device scopes: a launch knows its device.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from minductor.ir.artefact.fx_graph import ASSERT, LAUNCH, FxGraph, FxKernel, Re
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names
-from minductor.ir.program.nodes import Argument, Body, Region, Token, View
+from minductor.ir.program.nodes import Argument, Body, Input, Region, Token, View
 from minductor.target import Env
 
+CALL_NEAREST = "minductor.runtime.launch.by_size.call_nearest"
 # torch's operators that graphs of FX know, and where the two graphs stand among their arguments
 TWO_GRAPHS: Mapping[str, tuple[int, int]] = {"higher_order.cond": (1, 2), "higher_order.while_loop": (0, 1)}
 
@@ -98,6 +99,7 @@ class _Emitter:
             str, tuple[tuple[Expr, ...], tuple[Expr, ...]]
         ] = {}  # the sizes and strides of tensors for which they are known
         self.starts: set[Value] = set()  # tensors that begin where their storage does
+        self.groups: list[FxGraph] = []  # the graphs of variants
 
     def graph(self, signature: Signature) -> FxGraph:
         """The graph, with the graphs inside it."""
@@ -110,7 +112,7 @@ class _Emitter:
         )
         for line in self.plan.lines:
             self.line(line, is_value=signature.is_value)
-        return FxGraph(self.plan.name, tuple(self.nodes.made), graphs)
+        return FxGraph(self.plan.name, tuple(self.nodes.made), (*graphs, *self.groups))
 
     def placeholders(self, signature: Signature) -> None:
         names = [given.name for given in self.plan.inputs]
@@ -131,9 +133,8 @@ class _Emitter:
         match line:
             case lines.LaunchLine():
                 self.launch(line)
-            case lines.DispatchLine(choice, variants):
-                for inner in variants[choice.options.index(choice.default)]:
-                    self.line(inner)
+            case lines.DispatchLine():
+                self.dispatch(line)
             case lines.ExternLine():
                 self.extern(line)
             case lines.AllocateLine():
@@ -169,6 +170,32 @@ class _Emitter:
         symbol = self.symbols[line.kernel]
         given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
         self.nodes.add(symbol, "call_function", LAUNCH, given, line=line, checked=line.checked)
+
+    def dispatch(self, line: lines.DispatchLine) -> None:
+        """A call that runs one graph of several, by sizes. A choice that is measured was made before."""
+        rule = line.choice.by_size
+        if rule is None:
+            for inner in lines.selected(line, line.choice.default):
+                self.line(inner)
+            return
+        graphs = {option: self.group(line, str(option)) for option in line.choice.options}
+        nodes = self.nodes
+        given = (
+            tuple([graphs[option] for _, option in rule.points]),
+            tuple([point for point, _ in rule.points]),
+            tuple([nodes.values[name] for name in rule.symbols]),
+            (*[self.tensor(name) for name in line.tensors], *nodes.numbers(line.sizes)),
+        )
+        nodes.add(f"dispatch_{line.handle}", "call_function", CALL_NEAREST, given)
+
+    def group(self, line: lines.DispatchLine, option: str) -> Value:
+        """The graph of a variant of a dispatch; its inputs are the tensors and sizes of the dispatch."""
+        name = f"{self.symbols[line.own.kernel]}_{line.handle}_{option}"
+        inputs = (*map(Input, line.tensors), *(Input(size.name, size) for size in line.sizes))
+        made = _Emitter(Plan(name, inputs, (*lines.selected(line, option), lines.ReturnLine(())), ()), self.symbols)
+        made.layouts = dict(self.layouts)
+        self.groups.append(made.graph(Signature()))
+        return self.attribute(name)
 
     def allocate(self, line: lines.AllocateLine) -> None:
         layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))

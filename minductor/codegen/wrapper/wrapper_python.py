@@ -20,8 +20,9 @@ from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
+from minductor.ir.plan.storage import storage_bytes
 from minductor.ir.plan.storage_lives import tensor_names, used_tensors
-from minductor.ir.program.nodes import Argument, Body, Constant, Index, Origin, Region, Token, View, symbols_in
+from minductor.ir.program.nodes import Argument, Body, Buffer, Constant, Index, Origin, Region, Token, View, symbols_in
 from minductor.target import Env
 
 LARGE_BYTES = 32 << 20  # of a CPU tensor: the C library maps it by itself, away from the heap; also in minductor_call.h
@@ -109,6 +110,7 @@ class _Emitter:
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
         self.variants: list[str] = []  # the lines of the functions that run variants
+        self.dispatched: dict[str, str] = {}  # by the digest of a dispatch the function that it calls
         self.places: list[
             tuple[str, ...]
         ] = []  # the ATen nodes of calls that may fail; the loader puts the user's lines there
@@ -281,25 +283,46 @@ class _Emitter:
         return f", places[{self.places.index(nodes)}]"
 
     def dispatch(self, line: lines.DispatchLine) -> Iterator[str]:
-        """The call of the variant that `choose` picks; the functions of the variants are added to the module."""
-        name = f"{self.symbols[line.own.kernel]}_{line.handle}"
+        """The call of the variant that `choose` or `by_size` picks; the functions of the variants join the module.
+
+        Dispatches that do equal work share these functions.
+        """
         yield from self.current_stream(line.own.device)
+        if line.digest not in self.dispatched:
+            name = self.dispatched[line.digest] = f"{self.symbols[line.own.kernel]}_{line.handle}"
+            self.variants += self.variant_functions(line, name)
+        last = "stream" if self.is_streamed else "n_threads"
+        yield from _comment(line.handle, line.origins)
+        yield f"{self.dispatched[line.digest]}({', '.join((*line.tensors, *(size.name for size in line.sizes), last))})"
+
+    def variant_functions(self, line: lines.DispatchLine, name: str) -> Iterator[str]:
+        """A function for each variant of a dispatch, and the function `name` that takes one of them."""
         last = "stream" if self.is_streamed else "n_threads"
         given = ", ".join((*line.tensors, *(size.name for size in line.sizes), last))
         scope, stream = self.scope, self.stream
         for option, group in zip(line.choice.options, line.variants, strict=True):
-            self.variants += ["", "", f"def {name}_{option}({given}):"]
-            self.variants += [f"    {text}" for inner in group for text in self.line(inner)]
+            for own in group:
+                if isinstance(own, lines.AllocateLine):
+                    self.layouts[own.name] = own.size, own.stride
+                    self.bytes[own.name] = storage_bytes(Buffer(own.name, own.dtype, own.size, own.stride))
+            yield from ("", "", f"def {name}_{option}({given}):")
+            yield from (f"    {text}" for inner in group for text in self.line(inner))
         self.scope, self.stream = scope, stream
+        yield from ("", "")
+        if line.choice.by_size is not None:
+            self.imports["by_size"] = "minductor.runtime.launch.by_size"
+            points = line.choice.by_size.points
+            taken = "".join(f"{name}_{option}, " for _, option in points)
+            sizes = tuple(len(line.tensors) + place for place in lines.size_places(line))
+            yield f"{name} = by_size(({taken}), {tuple(point for point, _ in points)}, {sizes})"
+            return
         table = ", ".join(f"{option!r}: {name}_{option}" for option in line.choice.options)
         overwritten = tuple(line.tensors.index(tensor) for tensor in line.overwritten)
         results = {line.own.tensors[place] for place in self.written[line.own.kernel]}
         written = tuple(place for place, tensor in enumerate(line.tensors) if tensor in results)
         sizes = tuple(place for place, size in enumerate(line.sizes, len(line.tensors)) if size.kind == "size")
         about = f"{line.digest!r}, {line.choice.affects!r}, {str(line.choice.default)!r}"
-        self.variants += ["", "", f"{name} = choose({about}, {{{table}}}, {overwritten}, {written}, {sizes})"]
-        yield from _comment(line.handle, line.origins)
-        yield f"{name}({given})"
+        yield f"{name} = choose({about}, {{{table}}}, {overwritten}, {written}, {sizes})"
 
     def given(self, line: lines.ExternLine) -> Iterator[str]:
         """The arguments of an operator."""

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Kind, Rel, Symbol
 from minductor.ir.plan.storage import Storage
-from minductor.ir.program.choices import Choice
+from minductor.ir.program.choices import Choice, Option
 from minductor.ir.program.nodes import Argument, Body, Guard, Input, Kernel, Origin
 
 
@@ -108,16 +108,17 @@ class LaunchLine:
 
 @dataclass(frozen=True, slots=True)
 class DispatchLine:
-    """Runs one of several groups of lines that compute the same; the tuner selects the group.
+    """Runs one of several groups of lines that compute the same.
 
-    `variants`: the groups, in the order of the choice's options. `tensors` and `sizes`: everything that a group uses
-    and does not make. `overwritten`: the tensors that a group both reads and writes, so the tuner restores them between
-    two measurements. `own`: the launch of the kernel whose variants the groups are. Dispatches with equal digests do
-    equal work on tensors of equal sizes.
+    The sizes of the call select the group if the choice is one by size; else the tuner does. `variants`: the groups, in
+    the order of the choice's options; a group allocates and frees what only it needs. `tensors` and `sizes`: everything
+    that a group uses and does not make. `overwritten`: the tensors that a group both reads and writes, so the tuner
+    restores them between two measurements. `own`: the launch of the kernel whose variants the groups are. Dispatches
+    with equal digests do equal work on their `tensors` and `sizes`.
     """
 
     choice: Choice
-    variants: tuple[tuple[LaunchLine | ExternLine | ViewLine | FreeLine, ...], ...]
+    variants: tuple[tuple[GroupLine, ...], ...]
     tensors: tuple[str, ...]
     sizes: tuple[Symbol, ...]
     overwritten: tuple[str, ...]
@@ -125,6 +126,10 @@ class DispatchLine:
     digest: str
     origins: tuple[Origin, ...]
     handle: int
+
+
+# What a group of a dispatch consists of.
+GroupLine: TypeAlias = "AllocateLine | LaunchLine | ExternLine | ViewLine | FreeLine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +307,25 @@ class Plan:
     regions: tuple[Plan, ...] = ()
     storages: tuple[Storage, ...] = ()
     partitions: tuple[Partition, ...] = ()
+
+
+def lines_with_groups(plan: Plan) -> Iterator[Line]:
+    """The lines of a plan in order, each dispatch behind the lines of its groups."""
+    for line in plan.lines:
+        if isinstance(line, DispatchLine):
+            yield from (inner for group in line.variants for inner in group)
+        yield line
+
+
+def selected(line: DispatchLine, option: Option) -> tuple[GroupLine, ...]:
+    """The lines that a dispatch runs if it takes this option of its choice."""
+    return line.variants[line.choice.options.index(option)]
+
+
+def size_places(line: DispatchLine) -> list[int]:
+    """The numbers, among the sizes of a dispatch, of those that its choice by size asks for."""
+    names = [size.name for size in line.sizes]
+    return [names.index(name) for name in line.choice.by_size.symbols] if line.choice.by_size else []
 
 
 def replace_operators(plan: Plan, others: Mapping[str, str]) -> Plan:

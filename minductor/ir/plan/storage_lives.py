@@ -23,8 +23,8 @@ from minductor.ir.plan.plan import (
     ReuseLine,
     ViewLine,
 )
-from minductor.ir.plan.storage import Making, Name, Owner, Storage, is_foreign, peak_bytes
-from minductor.ir.program.nodes import Argument, Input, Region, Token
+from minductor.ir.plan.storage import Making, Name, Owner, Storage, is_foreign, peak_bytes, storage_bytes
+from minductor.ir.program.nodes import Argument, Buffer, Input, Region, Token
 
 # Operators that call a region once, and the operator that keeps the results of its last round only.
 CALLS_REGION_ONCE = frozenset(("higher_order.cond", "higher_order.invoke_subgraph"))
@@ -59,7 +59,15 @@ def plan_peak_bytes(plan: Plan) -> int | None:
     table = {region.name: region for region in plan.regions}
     given = {storage.name: storage for storage in plan.storages if storage.names[0].making == "give"}
     inside: dict[int, int] = {}
+    calls = 0
     for line in plan.lines:
+        calls += isinstance(line, LaunchLine | DispatchLine | ExternLine)
+        if isinstance(line, DispatchLine):
+            most = [_scratch(group) for group in line.variants]
+            if None in most:
+                return None
+            inside[calls] = max(size for size in most if size is not None)
+            continue
         called = [table[name] for name in _regions(line.args)] if isinstance(line, ExternLine) else []
         if isinstance(line, ExternLine) and called:
             made = [given[name] for name in line.results if name in given]
@@ -69,6 +77,23 @@ def plan_peak_bytes(plan: Plan) -> int | None:
             if made:
                 inside[made[0].birth] = held
     return peak_bytes(plan.storages, inside)
+
+
+def _scratch(group: Iterable[Line]) -> int | None:
+    """The most bytes of the buffers that a group of a dispatch holds for itself; None if a size is not a number."""
+    live: dict[str, int] = {}
+    most = 0
+    for line in group:
+        if isinstance(line, AllocateLine):
+            size = as_int(storage_bytes(Buffer(line.name, line.dtype, line.size, line.stride)))
+            if size is None:
+                return None
+            live[line.name] = size
+            most = max(most, sum(live.values()))
+        elif isinstance(line, FreeLine):
+            for name in line.names:
+                live.pop(name, None)  # the name of a view has no memory of its own
+    return most
 
 
 def _stacked(call: ExternLine) -> tuple[str | None, ...]:

@@ -16,7 +16,7 @@ from minductor.core.expressions.expr import Expr, Symbol, index_below, integer, 
 from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel, read_whole
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import combine
-from minductor.ir.program.choices import Choice, Option
+from minductor.ir.program.choices import BySize, Choice, Option
 from minductor.ir.program.loops import Schedule, read_positions, read_schedule
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
 
@@ -302,7 +302,12 @@ class _Reader:
         if affects not in ("bits", "perf"):
             raise self.tokens.error(f"a choice affects bits or perf, not {affects!r}")
         self.expect("of")
-        return Choice(name, affects, self.between("(", self.option, ")"), default)
+        options = self.between("(", self.option, ")")
+        return Choice(name, affects, options, default, self.by_size() if self.accept("by") else None)
+
+    def by_size(self) -> BySize:
+        symbols = self.between("(", self.name, ")")
+        return BySize(symbols, self.each("at", lambda: (self.between("(", self.number, ")"), self.option())))
 
     def option(self) -> Option:
         return self.number() if self.tokens.peek.kind == "number" else self.name()

@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from minductor.ir.program.choices import Choice
-from minductor.ir.program.nodes import Buffer, Kernel, Node, Program
+from minductor.ir.program.choices import VARIANT, Affects, Choice
+from minductor.ir.program.nodes import Atomic, Buffer, Kernel, Node, Program, Reduce, Scan, all_ops
+
+
+def affects(kernel: Kernel) -> Affects:
+    """What another way to compute a kernel may change: "bits" if it adds or joins numbers, else "perf"."""
+    joins = any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in all_ops(kernel.body))
+    return "bits" if joins else "perf"
 
 
 def variant_choice(kernel: Kernel) -> Choice:
     """The choice between a kernel and its variants; ValueError if the kernel has no variants."""
-    names = {variant.name for variant in kernel.variants}
     for choice in kernel.choices:
-        if names and names < set(choice.options):
+        if choice.id == VARIANT:
             return choice
     raise ValueError(f"kernel {kernel.name} has no variants")
 
@@ -27,6 +32,11 @@ def base_option(kernel: Kernel) -> str:
     names = {variant.name for variant in kernel.variants}
     (own,) = (option for option in variant_choice(kernel).options if option not in names)
     return str(own)
+
+
+def is_base_default(kernel: Kernel) -> bool:
+    """Whether the kernel itself is the default among its variants; so is a kernel without variants."""
+    return not kernel.variants or variant_choice(kernel).default == base_option(kernel)
 
 
 def without_variants(kernel: Kernel) -> Kernel:

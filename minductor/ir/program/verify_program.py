@@ -30,9 +30,10 @@ def verify(program: ir.Program, stages: Sequence[str]) -> None:
     """Checks each rule that holds after the `stages` that made the program; an error names the last of them."""
     for region in program.regions:
         verify(region, stages)
-    for kernel in kernels_with_variants(program.nodes):
-        for option in variant_choice(kernel).options:
-            verify(select_variants(program, {kernel.name: str(option)}), stages)
+    options = {k.name: variant_choice(k).options for k in kernels_with_variants(program.nodes)}
+    for number in range(max(map(len, options.values()), default=0)):
+        picks = {name: str(each[min(number, len(each) - 1)]) for name, each in options.items()}
+        verify(select_variants(program, picks), stages)
     for name, (since, rule) in VERIFIER_RULES.items():
         if since in stages:
             for fault in rule(program):
@@ -483,7 +484,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "a row that is fetched is known before its loop begins": ("schedule", _rows_known_before),
     "the cuts of a loop are in ascending order": ("schedule", _cut_in_order),
     "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),
-    "a variant writes what its kernel writes, and reads only what its kernel reads": ("schedule", _variants_agree),
+    "a variant writes what its kernel writes, and reads only what its kernel reads": ("split", _variants_agree),
     "the parts of a bundled kernel are independent": ("bundle", _parts_apart),
     "one program finishes a kernel, with what others have written": ("bundle", _finished_by_one),
     "each load and store has an access": ("access", _accessed),

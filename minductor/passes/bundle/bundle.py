@@ -3,7 +3,8 @@
 Takes a Program whose kernels have schedules. Gives one in which kernels with equal operators, none of which depends on
 another one of them, are one kernel: its parts stand one behind the other, each with axes and loops of its own. Refuses
 (leaves as they are) kernels that can raise an error, scatters, scans, matrix products and kernels of more than two
-axes; and, with a `FusionRefusal`, kernels beyond the limits below and those for which one launch saves too little.
+axes; and, with a `FusionRefusal`, kernels beyond the limits below and those for which one launch saves too little. What
+shares a launch keeps no variants.
 
 The step of an optimiser is the case that pays: the same few operators for each parameter. A launch for each small
 parameter would cost more than the work. Large ones stay apart: their time is that of the memory. `launch_seconds.py`
@@ -39,6 +40,7 @@ from minductor.ir.program.nodes import (
     writes,
 )
 from minductor.ir.program.signature import signature
+from minductor.ir.program.variants import is_base_default, without_variants
 from minductor.passes.bundle.finish import finish
 from minductor.passes.bundle.one_kernel import one_kernel
 from minductor.target import Env, Target
@@ -86,7 +88,7 @@ def bundle_equal(program: Program, env: Env) -> Program:
 
 def _together(nodes: Sequence[Node]) -> Node:
     """The nodes of a group as one."""
-    return nodes[0] if len(nodes) == 1 else one_kernel([node for node in nodes if isinstance(node, Kernel)])
+    return nodes[0] if len(nodes) == 1 else one_kernel([without_variants(n) for n in nodes if isinstance(n, Kernel)])
 
 
 def _name(node: Node) -> str:
@@ -198,8 +200,10 @@ def _bundle_key(node: Node, *, is_gpu: bool) -> Key | None:
     """
     if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2 or node.schedule.dots:
         return None
+    if not is_base_default(node):
+        return None
     ops = tuple(all_ops(node.body))
     if any(isinstance(op.attrs, Atomic | Check | Assert | Scan) for op in ops):
         return None
     tile = tuple((loop.kind, loop.block) for loop in loops(node.schedule.steps)) if is_gpu else ()
-    return (*((op.name, op.dtype) for op in ops), *tile, *(node.choices if is_gpu else ()))
+    return (*((op.name, op.dtype) for op in ops), *tile, *(without_variants(node).choices if is_gpu else ()))

@@ -3,8 +3,8 @@
 Takes a Program whose kernels have schedules. Gives one in which a kernel of one program, and the kernel whose results
 it reads, are one kernel: each program counts that it has ended, and the last one does the work of the small kernel.
 That saves a launch. The usual case is a reduction in parts (`split`): the last program joins the parts, always in the
-same order. Refuses (leaves as they are) kernels on CPUs and for wrappers that pass no counter, variants and matrix
-products; and, with a `FusionRefusal`, pairs of kernels for which one launch saves too little.
+same order. Refuses (leaves as they are) kernels on CPUs and for wrappers that pass no counter, and matrix products;
+and, with a `FusionRefusal`, pairs of kernels for which one launch saves too little.
 
 The order in which a program adds numbers depends on how many threads it has. So the small kernel has as many as the
 kernel before it, be they one kernel or two: which of the two is taken changes no bit.
@@ -24,16 +24,19 @@ from minductor.cost.launch_seconds import LaunchPrices
 from minductor.ir.program.choices import Choice, defaults
 from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import (
+    Extern,
     FusionRefusal,
     Kernel,
     MergedKernel,
     Node,
     NodeNote,
     Program,
+    Variant,
     all_ops,
     reads,
     writes,
 )
+from minductor.ir.program.variants import is_base_default, without_variants
 from minductor.passes.bundle.one_kernel import one_kernel
 from minductor.target import Env
 
@@ -46,6 +49,7 @@ def finish(program: Program, env: Env) -> Program:
     options = env.options
     if not (env.target.has_counters and options.fuse and options.wrapper != "fx" and options.block_access == "offsets"):
         return program
+    program = _finished_variants(program, env)
     if not any(_is_small(node) for node in program.nodes):
         return program
     finisher = _Finisher(program, env)
@@ -59,9 +63,28 @@ def finish(program: Program, env: Env) -> Program:
     return replace(program, nodes=nodes, notes=(*program.notes, *finisher.notes))
 
 
+def _finished_variants(program: Program, env: Env) -> Program:
+    """The program with the same done among the kernels of each variant; the program itself if nothing changes."""
+    nodes = tuple(_with_finished(node, program, env) if isinstance(node, Kernel) else node for node in program.nodes)
+    return program if nodes == program.nodes else replace(program, nodes=nodes)
+
+
+def _with_finished(kernel: Kernel, program: Program, env: Env) -> Kernel:
+    """The kernel with variants whose last programs do the work of small kernels."""
+    if all(len(variant.nodes) == 1 for variant in kernel.variants):
+        return kernel
+    variants: list[Variant] = []
+    for variant in kernel.variants:
+        buffers = (*program.buffers, *variant.buffers)
+        inner = replace(program, nodes=variant.nodes, buffers=buffers, regions=(), notes=())
+        nodes = tuple(node for node in finish(inner, env).nodes if isinstance(node, Kernel | Extern))
+        variants.append(replace(variant, nodes=nodes))
+    return replace(kernel, variants=tuple(variants))
+
+
 def _is_plain(node: Node) -> bool:
     """Whether a node is a kernel that may be a part of another one."""
-    return isinstance(node, Kernel) and node.schedule is not None and not (node.variants or node.schedule.dots)
+    return isinstance(node, Kernel) and node.schedule is not None and not node.schedule.dots and is_base_default(node)
 
 
 def _is_small(node: Node) -> bool:
@@ -107,7 +130,8 @@ class _Finisher:
             return
         assert small.schedule is not None
         del self.nodes[number]
-        self.nodes[before] = one_kernel([kernel, small], finishing=1 + len(small.schedule.parts))
+        both = [without_variants(kernel), without_variants(small)]
+        self.nodes[before] = one_kernel(both, finishing=1 + len(small.schedule.parts))
         self.order.merge(before, number)
         self.makers.update(dict.fromkeys(writes(small), before))
         self.notes.append(MergedKernel("bundle", small.name, kernel.name))

@@ -9,9 +9,11 @@ which the call drops after their last use. Equal kernels share one definition, w
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from minductor.analysis.capturable_nodes import partitions
@@ -151,60 +153,72 @@ class _Planner:
         self._free(self.sharing.freed_after.get(number, ()))
 
     def _dispatch(self, number: int, kernel: ir.Kernel) -> None:
-        """One line for all variants of a kernel. Buffers that only some of them need are allocated for all."""
-        for name in self.sharing.created.get(number, ()):
-            self._allocate(name)
-        scratch = [buffer for variant in kernel.variants for buffer in variant.buffers]
-        for buffer in scratch:
-            self.buffers[buffer.name] = buffer
-            self._allocate(buffer.name)
+        """One line for all variants of a kernel. Its results are allocated for all of them."""
+        in_place = self._results(number)
         choice, own = variant_choice(kernel), without_variants(kernel)
         nodes = {variant.name: variant.nodes for variant in kernel.variants}
-        groups = tuple(self._variant_lines(number, nodes.get(str(option), (own,))) for option in choice.options)
+        nodes[base_option(kernel)] = (own,)
+        scratch = {buffer.name: buffer for variant in kernel.variants for buffer in variant.buffers}
+        self.buffers |= scratch
+        if in_place:  # every variant is one kernel then
+            nodes = {
+                name: tuple(map(partial(_written_in_place, taken=in_place), group)) for name, group in nodes.items()
+            }
+        groups = tuple(self._group(number, nodes[str(option)], scratch) for option in choice.options)
         (launch,) = groups[choice.options.index(base_option(kernel))]
         assert isinstance(launch, lines.LaunchLine)
         used = [name for group in groups for line in group for name in used_tensors(line)]
-        tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # other names are views of these
-        changed = {name for option in (*nodes.values(), (own,)) for name in ir.overwritten(option)} & {*launch.tensors}
+        # other names are views of these
+        tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers and name not in scratch))
+        changed = {name for option in nodes.values() for name in ir.overwritten(option)} & {*launch.tensors}
         sizes = sorted({s for s in ir.symbols_in(groups) if s.kind in ir.CALL_SYMBOL_KINDS}, key=lambda s: s.name)
-        # the digest of the kernel's text and the choice: what measurements of the variants are stored under
-        identity = digest(f"{next(d.digest for d in self.defined.values() if d.id == launch.kernel)} {choice}")
         given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
+        identity = digest(f"{choice}\n{_alike(groups, tensors, self.kernel_digests())}")
         self.body.append(
             lines.DispatchLine(choice, groups, *given, launch, identity, kernel.origins, next(self.numbers))
         )
-        self._free(buffer.name for buffer in scratch)
+        for name, old in in_place.items():
+            self._reuse(name, old)
 
-    def _variant_lines(
-        self, number: int, nodes: Iterable[ir.Node]
-    ) -> tuple[lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine, ...]:
-        """The lines of one variant, whose storages are allocated already."""
+    def kernel_digests(self) -> Mapping[str, str]:
+        """The digest of each kernel's text, by the kernel's id."""
+        return {definition.id: definition.digest for definition in self.defined.values()}
+
+    def _group(self, number: int, nodes: Sequence[ir.Node], scratch: Collection[str]) -> tuple[lines.GroupLine, ...]:
+        """The lines of one variant, which allocates the buffers of its own where they are first written."""
         outer, self.body = self.body, []
-        for node in nodes:
+        touched = [{ref.storage for ref in (*ir.reads(node), *ir.writes(node))} for node in nodes]
+        live: list[str] = []
+        for place, node in enumerate(nodes):
+            for name in sorted(touched[place] & {*scratch} - {*live}):
+                self._allocate(name)
+                live.append(name)
             if isinstance(node, ir.Kernel):
                 self._launch_kernel(node)
             elif isinstance(node, ir.Extern):
                 self._extern(number, node, is_made=True)
+            later = set[str]().union(*touched[place + 1 :])
+            self._free(name for name in live if name in touched[place] and name not in later)
         group, self.body = self.body, outer
-        return tuple(
-            line
-            for line in group
-            if isinstance(line, lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine)
-        )
+        kinds = (lines.AllocateLine, lines.LaunchLine, lines.ExternLine, lines.ViewLine, lines.FreeLine)
+        return tuple(line for line in group if isinstance(line, kinds))
+
+    def _results(self, number: int) -> dict[str, str]:
+        """Allocates what a kernel makes. Gives the operands over which it writes, by the name of the result."""
+        made = self.sharing.created.get(number, ())
+        in_place = {name: old for name in made if (old := self.sharing.in_place.get(name)) is not None}
+        for name in made:
+            if name not in in_place:
+                self._allocate(name)
+        return in_place
 
     def _launch(self, number: int, kernel: ir.Kernel) -> None:
         """Adds the lines of a kernel: allocations, the launch, and the transfers of storages written in place."""
         if kernel.variants:
             self._dispatch(number, kernel)
             return
-        made = self.sharing.created.get(number, ())
-        in_place = {name: old for name in made if (old := self.sharing.in_place.get(name)) is not None}
-        for name in made:
-            if name not in in_place:
-                self._allocate(name)
-        if in_place:
-            kernel = rename_storages(kernel, _in_place_refs(kernel, in_place))
-        self._launch_kernel(kernel)
+        in_place = self._results(number)
+        self._launch_kernel(_written_in_place(kernel, in_place))
         for name, old in in_place.items():
             self._reuse(name, old)
 
@@ -403,7 +417,25 @@ def _dtype(result: ir.View | Symbol | None) -> DType | None:
     return result.dtype if isinstance(result, ir.View) else None
 
 
-def _in_place_refs(kernel: ir.Kernel, taken: dict[str, str]) -> dict[ir.Ref, ir.Ref]:
+def _written_in_place(kernel: ir.Node, taken: Mapping[str, str]) -> ir.Kernel:
+    """The kernel with each result that is a key of `taken` written over the operand there."""
+    assert isinstance(kernel, ir.Kernel)
+    return rename_storages(kernel, _in_place_refs(kernel, taken)) if taken else kernel
+
+
+def _alike(groups: Sequence[Sequence[Line]], tensors: Sequence[str], digests: Mapping[str, str]) -> str:
+    """The text of groups of lines, with numbers for tensors: equal for groups that do the same to other tensors."""
+    texts: list[str] = []
+    names = {**digests, **{name: f"t{place}" for place, name in enumerate(tensors)}}
+    for line in (line for group in groups for line in group):
+        if isinstance(line, lines.AllocateLine | lines.ViewLine):
+            names.setdefault(line.name, f"own{len(names)}")
+        is_call = isinstance(line, lines.LaunchLine | lines.ExternLine)
+        texts.append(str(replace(line, handle=0, origins=()) if is_call else line))
+    return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), "\n".join(texts))
+
+
+def _in_place_refs(kernel: ir.Kernel, taken: Mapping[str, str]) -> dict[ir.Ref, ir.Ref]:
     """For each version that is written in place (new -> old storage) the version of the old storage that it becomes."""
     newest: dict[str, int] = {}
     for ref in ir.reads(kernel):

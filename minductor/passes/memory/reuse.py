@@ -14,7 +14,7 @@ no layout of all storages in one large block would need less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -129,7 +129,10 @@ def _in_place(facts: _StorageFacts) -> Iterator[tuple[str, str]]:
     """Pairs of a kernel's result and the operand over which it is written."""
     for number, made in facts.created.items():
         kernel = facts.nodes[number]
-        if not isinstance(kernel, Kernel) or kernel.variants:  # a variant may write before it has read all operands
+        if not isinstance(kernel, Kernel):
+            continue
+        ways = [kernel, *(variant.nodes[0] for variant in kernel.variants if len(variant.nodes) == 1)]
+        if len(ways) <= len(kernel.variants):  # a variant of several nodes may write before it has read all operands
             continue
         operands = dict.fromkeys(ref.storage for ref in reads(kernel))
         dying = [
@@ -144,7 +147,7 @@ def _in_place(facts: _StorageFacts) -> Iterator[tuple[str, str]]:
         for name in made:
             new = facts.buffers[name]
             for old in dying:
-                if _key(facts.buffers[old]) == _key(new) and is_dense(new) and _is_elementwise(kernel, old, name):
+                if _key(facts.buffers[old]) == _key(new) and is_dense(new) and _all_elementwise(ways, old, name):
                     yield name, old
                     dying.remove(old)
                     break
@@ -228,6 +231,11 @@ def _is_cheap(old: Buffer, new: Buffer) -> bool:
         return True
     elements = as_int(_elements(new))
     return is_dense(new) and (elements is None or elements * new.dtype.itemsize >= SMALL_BYTES)
+
+
+def _all_elementwise(ways: Sequence[Node], old: str, new: str) -> bool:
+    """Whether each variant of a kernel may write `new` in place over `old`."""
+    return all(isinstance(way, Kernel) and _is_elementwise(way, old, new) for way in ways)
 
 
 def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:

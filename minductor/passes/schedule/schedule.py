@@ -1,7 +1,8 @@
 """The stage: a loop nest for every kernel, made by the recipe that is estimated to be the fastest.
 
 Takes a Program whose axes are merged. Gives it with a Schedule on each Kernel, and notes that tell the prices of the
-recipes. Refuses nothing: a recipe that an option forces and that is not legal for a kernel is a note.
+recipes. A kernel whose variant is chosen later, by measuring or by the sizes of a call, gets several (`ways.py`).
+Refuses nothing: a variant that an option forces and that a kernel does not have is a note.
 """
 
 from __future__ import annotations
@@ -11,98 +12,174 @@ from dataclasses import replace
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import fastest
-from minductor.ir.program.choices import Choice
 from minductor.ir.program.dots import find_dots
-from minductor.ir.program.nodes import Buffer, Kernel, NodeNote, Program
+from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program, Variant
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
+from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.draft import Draft
+from minductor.passes.schedule.ways import EXTERN, NATIVE, Way, by_measure, by_size, named_like, with_nodes
 from minductor.target import Env, Target
 
 
 def schedule(program: Program, env: Env) -> Program:
     """The program with a schedule on each kernel; a kernel that has a schedule already keeps it."""
-    table, notes = program.real_table(), list[NodeNote]()
-    nodes = tuple(
-        schedule_kernel(node, table, env, notes, program.hints)
-        if isinstance(node, Kernel) and node.schedule is None
-        else node
-        for node in program.nodes
-    )
-    return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
+    scheduler = Scheduler(program.real_table(), env, program.hints)
+    nodes: list[Node] = []
+    buffers: list[Buffer] = []
+    for node in program.nodes:
+        way = scheduler.way(node) if isinstance(node, Kernel) and node.schedule is None else Way((node,))
+        nodes += way.nodes
+        buffers += way.buffers
+    notes = (*program.notes, *scheduler.notes, *_unknown_names(program, env))
+    if tuple(nodes) == program.nodes:
+        return program if len(notes) == len(program.notes) else replace(program, notes=notes)
+    return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=notes)
 
 
 def schedule_kernel(
     kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
 ) -> Kernel:
     """A kernel of merged axes with its schedule. `notes` takes what each recipe would cost."""
-    if not env.target.is_gpu:
-        drafts = _wanted(kernel, cpu_recipes.drafts(kernel, buffers, env.target, hints), env, notes)
-        made = {name: cpu_place.place(draft) for name, draft in drafts.items()}
-        return _fastest(made, buffers, env, notes, hints)
-    from minductor.passes.schedule import gpu_place, gpu_recipes  # a first call for a CPU does not wait for them
-
-    drafts = _wanted(kernel, gpu_recipes.drafts(kernel, buffers, env, hints), env, notes)
-    made = _fastest({name: gpu_place.place(draft) for name, draft in drafts.items()}, buffers, env, notes, hints)
-    return _with_library(made, kernel, buffers, env, notes, hints) if env.options.autotune else made
+    scheduler = Scheduler(buffers, env, hints, notes)
+    return scheduler.fastest(kernel, scheduler.recipes(kernel, hints), hints)
 
 
-def _wanted(kernel: Kernel, drafts: dict[str, Draft], env: Env, notes: list[NodeNote]) -> dict[str, Draft]:
-    """The draft that an option forces; all of them without such an option, or if that recipe is not legal."""
-    forced = env.options.variant
-    if forced in drafts:
-        return {forced: drafts[forced]}
-    if forced:
-        legal = ", ".join(drafts)
-        notes.append(NodeNote("schedule", kernel.name, f"the recipe {forced} is not legal here; legal are: {legal}"))
-    return drafts
+class Scheduler:
+    """Schedules the kernels of one program. `notes`: what each recipe would cost."""
+
+    def __init__(
+        self, buffers: Mapping[str, Buffer], env: Env, hints: Hints, notes: list[NodeNote] | None = None
+    ) -> None:
+        self.buffers, self.env, self.hints = dict(buffers), env, hints
+        self.notes = [] if notes is None else notes
+
+    def way(self, kernel: Kernel) -> Way:
+        """What stands in the place of a kernel: the kernel with its schedule and variants, or a forced variant."""
+        forced = self.env.options.variant_of(kernel.name)
+        bare = replace(kernel, variants=(), choices=()) if kernel.variants else kernel
+        if forced:
+            return self.forced(forced, kernel, bare)
+        if (points := size_points(kernel, self.env, self.hints)) is not None:
+            ways = {point: self.ways(kernel, bare, hints, with_library=False) for point, hints in points.hints.items()}
+            return by_size(bare, ways, points, self.notes)
+        if self.env.options.autotune and self.env.target.has_variants:
+            ways = self.ways(kernel, bare, self.hints, with_library=True)
+            return by_measure(bare, ways, self.notes, is_measured=is_measured(kernel, self.env))
+        return Way((self.fastest(bare, self.recipes(bare, self.hints), self.hints),))
+
+    def forced(self, name: str, kernel: Kernel, bare: Kernel) -> Way:
+        """The variant of this name; the fastest way with a note if the kernel has no such variant."""
+        if name == EXTERN and (library := self.library(bare, self.hints)) is not None:
+            return Way(library.nodes, library.buffers)
+        recipes = self.recipes(bare, self.hints, only=name)
+        if name in recipes:
+            return Way((recipes[name],))
+        others = [variant.name for variant in kernel.variants]
+        is_met = (name == NATIVE and find_dots(bare) is not None) or name in ("whole", "cut")  # `split` has done those
+        if not is_met:
+            legal = ", ".join([*recipes, *others])
+            text = f"the variant {name} is not legal here; legal are: {legal}"
+            self.notes.append(NodeNote("schedule", kernel.name, text))
+        return Way((self.fastest(bare, recipes, self.hints),))
+
+    def ways(self, kernel: Kernel, bare: Kernel, hints: Hints, *, with_library: bool) -> dict[str, Way]:
+        """By name each way to compute what a kernel computes, the plainest first, with prices where they are known."""
+        recipes = self.recipes(bare, hints)
+        prices: Mapping[str, Sequence[float]] = {}
+        if len(recipes) > 1 or kernel.variants:
+            prices = self.prices(recipes, hints)
+        found = {name: Way((made,), (), tuple(prices.get(name, ()))) for name, made in recipes.items()}
+        for variant in kernel.variants:
+            found[variant.name] = self.pieces(variant, hints)
+        library = self.library(bare, hints) if with_library else None
+        if library is not None:
+            found = {EXTERN: Way(library.nodes, library.buffers), **named_like(found, NATIVE)}
+        return found
+
+    def pieces(self, variant: Variant, hints: Hints) -> Way:
+        """A variant of several kernels, each by its fastest recipe, with the price of all."""
+        inner = Scheduler(self.buffers | {b.name: b for b in variant.buffers}, self.env, hints, [])
+        nodes: list[Kernel] = []
+        prices: list[Sequence[float]] = []
+        for node in variant.nodes:
+            assert isinstance(node, Kernel)
+            kernel = merge_kernel_axes(node)
+            recipes = inner.recipes(kernel, hints)
+            each = inner.prices(recipes, hints)
+            taken = fastest(each)
+            nodes.append(recipes[taken])
+            prices.append(each[taken])
+        return Way(tuple(nodes), variant.buffers, tuple(map(sum, zip(*prices, strict=True))))
+
+    def library(self, kernel: Kernel, hints: Hints) -> Variant | None:
+        """The variant that calls the library for the matrix products of a kernel, on a GPU; None without products."""
+        if not self.env.target.is_gpu or self.env.options.matmul != "auto":
+            return None
+        from minductor.passes.schedule.by_library import by_library
+
+        dots = find_dots(kernel)
+        variant = None if dots is None else by_library(kernel, dots, self.buffers)
+        if variant is None:
+            return None
+        inner = Scheduler(self.buffers | {b.name: b for b in variant.buffers}, self.env, hints, self.notes)
+        nodes = (
+            inner.fastest(merged, inner.recipes(merged, hints), hints)
+            if isinstance(node, Kernel) and (merged := merge_kernel_axes(node))
+            else node
+            for node in variant.nodes
+        )
+        return with_nodes(variant, tuple(nodes))
+
+    def recipes(self, kernel: Kernel, hints: Hints, only: str = "") -> dict[str, Kernel]:
+        """By the name of its recipe each legal schedule of a kernel; only that of a recipe `only`, if it is legal."""
+        if not self.env.target.is_gpu:
+            drafts = cpu_recipes.drafts(kernel, self.buffers, self.env.target, hints)
+            return {name: cpu_place.place(draft) for name, draft in _but(drafts, only).items()}
+        from minductor.passes.schedule import gpu_place, gpu_recipes  # a first call for a CPU does not wait for them
+
+        drafts = gpu_recipes.drafts(kernel, self.buffers, self.env, hints)
+        return {name: gpu_place.place(draft) for name, draft in _but(drafts, only).items()}
+
+    def fastest(self, kernel: Kernel, made: Mapping[str, Kernel], hints: Hints) -> Kernel:
+        """The schedule of a kernel that is estimated to be the fastest, by the names of their recipes."""
+        if len(made) == 1:
+            return next(iter(made.values()))
+        prices = self.prices(made, hints)
+        taken = fastest(prices)
+        target = self.env.target
+        is_guess = target.is_gpu and target.machine is None
+        as_on = "; as on an H100, since the target states no numbers of its machine" if is_guess else ""
+        self.notes.append(NodeNote("schedule", kernel.name, price_list(prices, taken) + as_on))
+        return made[taken]
+
+    def prices(self, made: Mapping[str, Kernel], hints: Hints) -> Mapping[str, Sequence[float]]:
+        """By recipe the seconds of a kernel; on a CPU the seconds with each number of threads."""
+        target: Target = self.env.target
+        if target.is_gpu:
+            from minductor.cost.seconds import seconds
+
+            return {name: (seconds(kernel, self.buffers, target, hints).seconds,) for name, kernel in made.items()}
+        from minductor.cost.cpu_seconds import cpu_seconds  # a program without a choice does not wait for it
+
+        # a program for CPUs has no hints of its own: those are sizes that an option names
+        costs = cpu_seconds(made, self.buffers, target.cpu, hints=hints)
+        return {name: tuple(cost.seconds for cost in each) for name, each in costs.items()}
 
 
-def _fastest(
-    made: dict[str, Kernel], buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
-) -> Kernel:
-    """The kernel that is estimated to be the fastest, by the names of their recipes."""
-    if len(made) == 1:
-        return made.popitem()[1]
-    prices = _prices(made, buffers, env.target, hints)
-    taken = fastest(prices)
-    is_guess = env.target.is_gpu and env.target.machine is None
-    as_on = "; as on an H100, since the target states no numbers of its machine" if is_guess else ""
-    notes.append(NodeNote("schedule", made[taken].name, price_list(prices, taken) + as_on))
-    return made[taken]
+def _but(drafts: dict[str, Draft], only: str) -> dict[str, Draft]:
+    """The draft of the recipe `only`, if there is one; else all drafts."""
+    return {only: drafts[only]} if only in drafts else drafts
 
 
-def _prices(
-    made: Mapping[str, Kernel], buffers: dict[str, Buffer], target: Target, hints: Hints
-) -> Mapping[str, Sequence[float]]:
-    """By recipe the seconds of a kernel; on a CPU the seconds with each number of THREADS."""
-    if target.is_gpu:
-        from minductor.cost.seconds import seconds
-
-        return {name: (seconds(kernel, buffers, target, hints).seconds,) for name, kernel in made.items()}
-    from minductor.cost.cpu_seconds import cpu_seconds  # a program without a choice does not wait for it
-
-    costs = cpu_seconds(made, buffers, target.cpu)
-    return {name: tuple(cost.seconds for cost in each) for name, each in costs.items()}
-
-
-def _with_library(
-    made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
-) -> Kernel:
-    """The kernel `made`; if it computes matrix products, with the library's way as a variant to choose from."""
-    from minductor.passes.schedule.by_library import by_library
-
-    dots = find_dots(kernel) if env.options.matmul == "auto" else None
-    variant = None if dots is None else by_library(kernel, dots, buffers)
-    if variant is None:
-        return made
-    table = buffers | {buffer.name: buffer for buffer in variant.buffers}
-    nodes = tuple(
-        schedule_kernel(merge_kernel_axes(node), table, env, notes, hints) if isinstance(node, Kernel) else node
-        for node in variant.nodes
-    )
-    choice = Choice("matmul", "bits", ("extern", "native"), "extern")
-    return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))
+def _unknown_names(program: Program, env: Env) -> list[NodeNote]:
+    """A note for each name in the option `variant` that no kernel of the program has."""
+    if isinstance(env.options.variant, str):
+        return []
+    known = [node.name for node in program.nodes if isinstance(node, Kernel)]
+    wrong = [name for name, _ in env.options.variant if name not in known]
+    text = f"the option variant names this kernel, and the kernels are: {', '.join(known)}"
+    return [NodeNote("schedule", name, text) for name in wrong]
 
 
 def price_list(prices: Mapping[str, Sequence[float]], taken: str) -> str:

@@ -12,34 +12,75 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from minductor.analysis.both_ways import both_ways, reduced_groups
+from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import Prices, fastest, microseconds
 from minductor.cost.shape import Shape
-from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan
+from minductor.ir.program.choices import VARIANT, Choice
+from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan, Variant
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.online import online
 from minductor.passes.rewriting.prune import prune_body
+from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.split.pieces import Pieces, cut_kernel
 from minductor.passes.split.wanted_cut import Cut, possible_cuts
 from minductor.passes.split.welford import welford
 from minductor.target import Env
 
 LEAST = 2  # launches of the pieces of a kernel, at least
-WHOLE = "whole"  # the name of a kernel that is not cut, beside the names of its cuts
+NEAR = 1.6  # times the seconds of the faster way: a slower one is not measured
+WHOLE, CUT = "whole", "cut"  # the variants: a kernel that is not cut, and its pieces
 
 
 def split(program: Program, env: Env) -> Program:
     """The program with the long reductions and scans of its kernels in parts."""
-    splitter = _Splitter(program, env)
+    splitters = {program.hints: _Splitter(program, env, program.hints)}
+    notes: list[NodeNote] = []
     nodes: list[Node] = []
     buffers: list[Buffer] = []
     for node in program.nodes:
-        pieces = splitter.pieces(node) if isinstance(node, Kernel) else None
-        nodes += (node,) if pieces is None else pieces.kernels
-        buffers += () if pieces is None else pieces.buffers
-    if not splitter.notes:
+        found = _weighed(node, program, env, splitters, notes) if isinstance(node, Kernel) else None
+        if isinstance(found, Pieces):
+            nodes += found.kernels
+            buffers += found.buffers
+        else:
+            nodes.append(found or node)
+    notes = [*(note for splitter in splitters.values() for note in splitter.notes), *notes]
+    if not notes:
         return program
-    notes = (*program.notes, *splitter.notes)
-    return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=notes)
+    return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=(*program.notes, *notes))
+
+
+def _weighed(
+    kernel: Kernel, program: Program, env: Env, splitters: dict[Hints, _Splitter], notes: list[NodeNote]
+) -> Pieces | Kernel | None:
+    """The pieces of a kernel, or the kernel with its pieces as a variant; None if it stays as it is."""
+    forced = env.options.variant_of(kernel.name)
+    if forced and forced != CUT:
+        return None
+    usual = splitters[program.hints]
+    points = None if forced else size_points(kernel, env, program.hints)
+    if points is not None:
+        each = [
+            splitters.setdefault(hints, _Splitter(program, env, hints)).decision(kernel)
+            for hints in points.hints.values()
+        ]
+        cut = [found.pieces for found in each if found.is_cut]
+        return None if not cut else cut[-1] if len(cut) == len(each) else _with_pieces(kernel, cut[-1], WHOLE)
+    found = usual.decision(kernel)
+    if forced and found.pieces is None:
+        notes.append(NodeNote("split", kernel.name, "the variant cut is not legal here"))
+    if forced or found.pieces is None:
+        return found.pieces
+    if found.is_near and is_measured(kernel, env):
+        return _with_pieces(kernel, found.pieces, CUT if found.is_cut else WHOLE)
+    return found.pieces if found.is_cut else None
+
+
+def _with_pieces(kernel: Kernel, pieces: Pieces | None, default: str) -> Kernel:
+    """The kernel with its pieces as a variant; the choice between them is made later."""
+    assert pieces is not None
+    choice = Choice(VARIANT, "bits", (WHOLE, CUT), default)
+    return replace(kernel, choices=(choice,), variants=(Variant(CUT, pieces.buffers, pieces.kernels),))
 
 
 class _Way(NamedTuple):
@@ -50,48 +91,58 @@ class _Way(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """The way that is taken, None if the kernel stays whole; and figures for the user."""
+    """The fastest way to cut, None if there is none; whether it is taken, or takes nearly as long; and figures."""
 
     way: _Way | None
-    figures: str
+    is_cut: bool = False
+    is_near: bool = False
+    figures: str = ""
+
+
+class _Decision(NamedTuple):
+    """The pieces of a kernel, None if it has none; whether they are taken, or take nearly as long."""
+
+    pieces: Pieces | None
+    is_cut: bool = False
+    is_near: bool = False
 
 
 class _Splitter:
     """Cuts the kernels of one program. `notes`: what it decided."""
 
-    def __init__(self, program: Program, env: Env) -> None:
-        self.env, self.hints = env, program.hints
+    def __init__(self, program: Program, env: Env, hints: Hints) -> None:
+        self.env, self.hints = env, hints
         self.table = dict(program.real_table())
-        self.prices = Prices(self.table, env.target, program.hints, may_cut=False)
+        self.prices = Prices(self.table, env.target, hints, may_cut=False)
         self.notes: list[NodeNote] = []
         self.known: dict[tuple[Shape, tuple[Cut, ...]], _Choice] = {}
 
-    def pieces(self, node: Kernel) -> Pieces | None:
-        """The pieces of a kernel; None if it stays whole."""
+    def decision(self, node: Kernel) -> _Decision:
+        """The pieces of a kernel, and whether they are faster; a note says it."""
         kernel = self.simplified(node)
         if kernel is None:
-            return None
+            return _Decision(None)
         shape = self.prices.shape(kernel)
         if not all(shape.extents):
-            return None
+            return _Decision(None)
         cuts = possible_cuts(kernel, self.prices.sharers(shape), self.hints)
         if not cuts:
-            return None
+            return _Decision(None)
         nameless = shape._replace(touches=tuple(touch._replace(storage="") for touch in shape.touches))
         key = nameless, tuple(cuts)
         forms = self.forms(kernel)
         if key not in self.known:
             self.known[key] = self.choice(forms, shape, cuts)
-        way, figures = self.known[key]
+        way, is_cut, is_near, figures = self.known[key]
         made = None if way is None else cut_kernel(forms[way.form], cuts[way.cut], self.table)
-        if made is not None and way is not None:
+        if made is not None and way is not None and is_cut:
             parts = cuts[way.cut].parts(kernel, self.hints)
             text = f"{_rows(shape)} are too few for the machine, so each is cut in {parts} parts"
             self.notes.append(NodeNote("split", made.kernels[0].name, text, figures))
         elif figures:
             text = f"{_rows(shape)} stay whole: in parts they would take longer"
             self.notes.append(NodeNote("split", node.name, text, figures))
-        return made
+        return _Decision(made, is_cut, is_near)
 
     def simplified(self, kernel: Kernel) -> Kernel | None:
         """The kernel without dead operations and with merged axes; None if there is nothing to cut.
@@ -105,8 +156,8 @@ class _Splitter:
     def choice(self, forms: Sequence[Kernel], shape: Shape, cuts: Sequence[Cut]) -> _Choice:
         """The fastest way to cut a kernel, given its forms, if it is faster than the whole kernel, given its shape."""
         (whole,) = self.prices.seconds([[shape]])
-        if max(whole) <= LEAST * self.prices.launch:
-            return _Choice(None, "")
+        if max(whole) <= LEAST * self.prices.launch and not self.env.options.variant:
+            return _Choice(None)
         ways: dict[str, _Way] = {}
         shapes: dict[str, list[Shape]] = {WHOLE: [shape]}
         for way in (_Way(form, cut) for form in range(len(forms)) for cut in range(len(cuts))):
@@ -119,13 +170,14 @@ class _Splitter:
         taken = fastest(prices)
         others = {name: each for name, each in prices.items() if name != WHOLE}
         if not others:
-            return _Choice(None, "")
+            return _Choice(None)
         best = fastest(others) if taken == WHOLE else taken
         parts = cuts[ways[best].cut].parts(forms[0], self.hints)
         slower, faster = (best, WHOLE) if taken == WHOLE else (WHOLE, best)
         at = max(range(len(prices[best])), key=lambda n: prices[slower][n] / prices[faster][n])
         figures = f"{microseconds(prices[WHOLE][at])} us whole, {microseconds(prices[best][at])} us in {parts} parts"
-        return _Choice(ways.get(taken), figures)
+        is_near = prices[slower][at] <= NEAR * prices[faster][at]
+        return _Choice(ways[best], taken != WHOLE, is_near, figures)
 
     def forms(self, kernel: Kernel) -> list[Kernel]:
         """The forms in which a kernel may be cut: with its passes over a row made one where that can be, and as it is.

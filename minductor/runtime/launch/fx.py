@@ -39,7 +39,9 @@ from minductor.runtime.store.store import digest
 from minductor.target import Target
 
 # modules whose functions a graph may call, besides torch's operators
-OWN_MODULES = tuple(f"minductor.runtime.launch.{name}" for name in ("result_checks", "control_flow", "fx", "launch"))
+OWN_MODULES = tuple(
+    f"minductor.runtime.launch.{name}" for name in ("result_checks", "control_flow", "fx", "launch", "by_size")
+)
 MODULES = ("builtins", "functools", "math", "operator", "torch", *OWN_MODULES)
 # functions that are cheap to run on fake tensors
 CHEAP = (torch.empty_strided, torch.as_strided, torch.ops.aten.sym_size.int, add, sub, mul, floordiv, mod)

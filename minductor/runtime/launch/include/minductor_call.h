@@ -4,6 +4,7 @@
 // Nothing throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define
 // md_Handle.
 #pragma once
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>

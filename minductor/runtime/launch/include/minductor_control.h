@@ -16,6 +16,24 @@ static inline bool md_laid_out(md_Call& md, md_Tensor& tensor, md_Sizes size, md
   return md_copied(md, tensor, size.size(), size.begin(), stride.begin());
 }
 
+// The number of the point that is nearest to these sizes by the sum of the differences of binary logarithms; of points
+// that are equally near, the first. A size of 0 counts as 1. `points`: the sizes of each point, one behind the other.
+static inline int64_t md_nearest(std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> points) {
+  int64_t best = 0;
+  double least = INFINITY;
+  const int64_t count = (int64_t)(points.size() / sizes.size());
+  for (int64_t number = 0; number < count; number++) {
+    double distance = 0;
+    const int64_t* point = points.begin() + number * (int64_t)sizes.size();
+    for (const int64_t size : sizes) distance += fabs(log2(size < 1 ? 1.0 : (double)size) - log2((double)*point++));
+    if (distance < least - 1e-9) {
+      best = number;
+      least = distance;
+    }
+  }
+  return best;
+}
+
 // The number in a tensor of one element.
 template <class N> static N md_item(const md_Tensor& tensor) {
   switch (tensor.dtype()) {

@@ -1,0 +1,112 @@
+"""Several ways to compute what a kernel computes, as variants of one kernel.
+
+Takes ways by name, with their prices. Gives the kernel of one way with the others as its variants, and the choice
+between them: by measuring (`by_measure`), or by the sizes of a call (`by_size`). Refuses nothing: one way is no choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from minductor.cost.kernel_seconds import fastest, microseconds
+from minductor.ir.program.choices import VARIANT, BySize, Choice, Point
+from minductor.ir.program.nodes import Buffer, Extern, Kernel, Node, NodeNote, Variant
+from minductor.ir.program.variants import affects
+
+if TYPE_CHECKING:
+    from minductor.passes.rewriting.size_points import SizePoints
+
+EXTERN, NATIVE = "extern", "native"  # a matrix product by the library, and by generated code
+MOST = 8  # ways that are measured, the cheapest
+NEAR = 1.6  # times the least price: a dearer way is not measured
+
+
+class Way(NamedTuple):
+    """Nodes that compute what a kernel computes, the buffers between them, and their seconds if these are known."""
+
+    nodes: tuple[Node, ...]
+    buffers: tuple[Buffer, ...] = ()
+    price: tuple[float, ...] = ()
+
+
+def named_like(ways: Mapping[str, Way], name: str) -> dict[str, Way]:
+    """The ways with the name of the only one replaced; unchanged if there are several."""
+    return {name: next(iter(ways.values()))} if len(ways) == 1 else dict(ways)
+
+
+def with_nodes(variant: Variant, nodes: tuple[Kernel | Extern, ...]) -> Variant:
+    """The variant with other nodes."""
+    return replace(variant, nodes=nodes)
+
+
+def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: list[NodeNote], *, is_measured: bool) -> Way:
+    """The kernel with the ways that are estimated to be nearly the fastest as variants.
+
+    Where nothing may be measured, the default of these ways.
+    """
+    different = _different(ways)
+    priced = {name: way.price for name, way in different.items() if way.price}
+    losses = {name: _loss(priced, name) if name in priced else 1.0 for name in different}
+    near = sorted((name for name in different if losses[name] <= NEAR), key=losses.__getitem__)[:MOST]
+    kept = {name: way for name, way in different.items() if name in near}
+    has_unknown = len(priced) < len(different)  # the library's price is not known: it stands first
+    default = next(iter(kept)) if has_unknown else fastest({name: way.price for name, way in kept.items()})
+    if len(kept) == 1 or not is_measured:
+        return kept[default]
+    notes.append(NodeNote("schedule", kernel.name, "its variant is measured", _figures(kept)))
+    return _with_variants(kept, Choice(VARIANT, affects(kernel), tuple(kept), default))
+
+
+def by_size(kernel: Kernel, ways: Mapping[Point, Mapping[str, Way]], points: SizePoints, notes: list[NodeNote]) -> Way:
+    """The kernel whose variant is that of the point which is nearest to the sizes of a call. `ways`: for each point."""
+    taken: dict[Point, str] = {}
+    kept: dict[str, Way] = {}
+    for point, each in ways.items():
+        priced = {name: way.price for name, way in each.items() if way.price}
+        recipe = fastest(priced) if priced else next(iter(each))
+        same = next((name for name, other in kept.items() if other.nodes == each[recipe].nodes), "")
+        if not same:
+            same = recipe if recipe not in kept else f"{recipe}_at_{'_'.join(map(str, point))}"
+            kept[same] = each[recipe]
+        taken[point] = same
+    if len(kept) == 1:
+        return next(iter(kept.values()))
+    rule = BySize(tuple(symbol.name for symbol in points.symbols), tuple(taken.items()))
+    notes.append(NodeNote("schedule", kernel.name, f"the sizes of a call choose its variant: {rule}"))
+    return _with_variants(kept, Choice(VARIANT, affects(kernel), tuple(kept), next(iter(kept)), rule))
+
+
+def _loss(prices: Mapping[str, tuple[float, ...]], name: str) -> float:
+    """How many times as long as the fastest way one takes, with the number of threads that suits it best."""
+    least = [min(each) for each in zip(*prices.values(), strict=True)]
+    return min(price / best for price, best in zip(prices[name], least, strict=True))
+
+
+def _different(ways: Mapping[str, Way]) -> dict[str, Way]:
+    """The ways without those that are equal to one before them."""
+    found: dict[str, Way] = {}
+    for name, way in ways.items():
+        if not any(way.nodes == other.nodes for other in found.values()):
+            found[name] = way
+    return found
+
+
+def _with_variants(ways: Mapping[str, Way], choice: Choice) -> Way:
+    """The kernel of one way with the other ones as its variants: the default's, if that is one kernel."""
+    order = [str(choice.default), *ways]
+    base = next(name for name in order if len(ways[name].nodes) == 1 and isinstance(ways[name].nodes[0], Kernel))
+    (kernel,) = ways[base].nodes
+    assert isinstance(kernel, Kernel)
+    variants = tuple(
+        Variant(name, way.buffers, tuple(node for node in way.nodes if isinstance(node, Kernel | Extern)))
+        for name, way in ways.items()
+        if name != base
+    )
+    return Way((replace(kernel, choices=(*kernel.choices, choice), variants=variants),))
+
+
+def _figures(ways: Mapping[str, Way]) -> str:
+    """The estimated seconds of each way as text."""
+    return ", ".join(f"{microseconds(way.price[0])} us {name}" for name, way in ways.items() if way.price)
