@@ -434,7 +434,8 @@ class Compiler:
         is_launched = env.target.kind == "cuda" and not is_dry
         if is_launched:
             self.artefacts.gpu.expect(1 + len(graph.nodes) // 16)  # starts so many workers while the stages run
-        source, plan, report = self.compile_program(graph, env, find_backend(env.target.kind))
+        backend, is_here = find_backend(env.target.kind), not is_dry
+        source, plan, report = self.compile_program(graph, env, backend, is_measured=is_here)
         self._trace_partitions(report, gm, env)
 
         def build(folder: Path) -> dict[str, bytes]:
@@ -453,13 +454,16 @@ class Compiler:
 
     # --- the pipeline
 
-    def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Source, Plan, Report]:
+    def compile_program(
+        self, graph: Graph, env: Env, backend: Backend, *, is_measured: bool = False
+    ) -> tuple[Source, Plan, Report]:
         """Walks the pipeline: from a captured graph to the texts of its kernels and wrapper. Only the trace is written.
 
         Args:
             graph: the captured graph.
             env: options and target.
             backend: the backend of the target's kind; its passes run behind the stages that they name.
+            is_measured: choices are measured here if the wrapper is one that measures nothing.
 
         Returns:
             The texts, the memory plan that they follow, and the facts about both.
@@ -479,6 +483,8 @@ class Compiler:
             for stage in _stages(backend):
                 program = program if stage.takes == "plan" else value
                 value = self.run_stage(stage, value, graph.role, env)
+        if is_measured and env.options.autotune and env.options.wrapper != "python":
+            program, value = self._with_measured_choices(program, value, graph, env, backend)
         plan: Plan = with_schemas(replace_operators(value, backend.externs))
         start = time.perf_counter()
         units = resolve(backend.kernels)(plan, env)
@@ -489,6 +495,24 @@ class Compiler:
         notes = tuple(_python_calls(plan)) if source.language == "cpp" else ()
         self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counted, notes, written, str)
         return source, plan, facts
+
+    def _with_measured_choices(
+        self, program: Any, plan: Plan, graph: Graph, env: Env, backend: Backend
+    ) -> tuple[Any, Plan]:
+        """The program and its plan whose choices are measured; the trace says how long that took."""
+        from minductor.driver_tasks.measured_choices import with_measured_choices
+
+        start = time.perf_counter()
+        made: Any = with_measured_choices(program, plan, graph, env, backend, self.artefacts)
+        if made is program:
+            return program, plan
+        seconds = time.perf_counter() - start
+        self.trace(env).stage(graph.role, "choices", seconds, counts(made), (), None, partial(shown, made))
+        value = made
+        for stage in _stages(backend):
+            if stage.gives == "plan":
+                value = self.run_stage(stage, value, graph.role, env)
+        return made, value
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
         """Runs one stage, with its graph passes before it, and times, verifies and traces it.

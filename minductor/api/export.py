@@ -132,7 +132,7 @@ def _compiled(graph: Graph, options: Mapping[str, object] | None) -> _Compiled:
     with warnings.catch_warnings():
         if "wrapper" not in (options or {}):
             warnings.simplefilter("ignore", WrapperReplaced)
-        return _Compiled(compiler, env, *compiler.compile_program(graph, env, find_backend("cpu")))
+        return _Compiled(compiler, env, *compiler.compile_program(graph, env, find_backend("cpu"), is_measured=True))
 
 
 def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
@@ -241,7 +241,10 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
         weights=weights,
         needs_torch=needs_torch(compiled.plan),
         c_library=_c_library(compiled),
-        choices=tuple((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in compiled.report.choices),
+        choices=(
+            *((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in compiled.report.choices),
+            *((f"{kernel} variant", taken) for kernel, taken, by, _, _ in compiled.report.variants if by == "measure"),
+        ),
         digests={},
     )
 

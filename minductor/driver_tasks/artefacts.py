@@ -139,7 +139,7 @@ class Artefacts:
             from minductor.runtime.launch.load import load_library
 
             return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where)
-        tuner = self._tuner(env)
+        tuner = self.tuner(env)
         kernels = self.kernels(entry, env, tuner)
         if WRAPPER_FX in entry.contents:
             from minductor.runtime.launch import fx
@@ -167,14 +167,23 @@ class Artefacts:
         if KERNELS not in entry.contents:
             return None
         if env.target.kind != "interpret":
-            return self.gpu.kernels(entry, env.target.arch, self.store_of(env), tuner or self._tuner(env)).bind
+            return self.gpu.kernels(entry, env.target.arch, self.store_of(env), tuner or self.tuner(env)).bind
         from minductor.ir.artefact.launch_metadata import LAUNCHES
         from minductor.runtime.launch.interpret import Interpreter
 
         texts = (entry.text(KERNELS), entry.text(LAUNCHES))
         return Interpreter(*texts, self.interpreter, env.target.max_programs).bind
 
-    def _tuner(self, env: Env) -> Tuner:
+    def run_once(self, files: Mapping[str, bytes], env: Env, args: list[Any], tuner: Tuner) -> None:
+        """Runs the Python wrapper among the files once; `tuner` makes its choices."""
+        from minductor.runtime.launch.launch import WRAPPER, launch
+
+        store = self.store_of(env)
+        entry = store.put(_digest_of(files), files)
+        call = launch(entry.text(WRAPPER), self.kernels(entry, env, tuner), "choice", {}, [], tuner.choose)
+        call(args)
+
+    def tuner(self, env: Env) -> Tuner:
         """What measures choices of a kernel. The store keeps the winners, so that a warm start measures nothing."""
         from minductor.runtime.tune.tune import Tuner, device_clock, device_name, wall_clock
 
@@ -204,6 +213,13 @@ def texts(entry: Entry) -> dict[str, str]:
 
     shown = (*SOURCES, WRAPPER_FX, LAUNCHES)
     return {name: entry.text(name) for name in entry.contents if name.endswith(shown)}
+
+
+def _digest_of(files: Mapping[str, bytes]) -> str:
+    """A key of the store for files that nothing but their contents identifies."""
+    from minductor.runtime.store.store import digest
+
+    return digest("choice", *(part for name in sorted(files) for part in (name, files[name])))
 
 
 def variant_name(guards: Sequence[str], hints: Mapping[str, bytes]) -> str:

@@ -16,6 +16,11 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 
+def real_tensors() -> Any:
+    """A context in which new tensors are real ones, while torch compiles with fake tensors."""
+    return _disable_current_modes()
+
+
 def _forward_metadata() -> Any:
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata

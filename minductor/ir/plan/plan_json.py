@@ -35,7 +35,7 @@ from minductor.core.expressions.expr_parser import parse_expr, parse_rel
 from minductor.ir.plan import plan, storage
 from minductor.ir.plan.plan import Plan
 from minductor.ir.program import nodes
-from minductor.ir.program.choices import Choice
+from minductor.ir.program.choices import BySize, Choice
 from minductor.ir.program.nodes import symbols_in
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -46,7 +46,7 @@ LEFT_OUT = "kernels"
 KINDS: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Plan, *get_args(plan.Line), plan.SizeOf, plan.Partition, plan.Barrier, Choice),
+        *(Plan, *get_args(plan.Line), plan.SizeOf, plan.Partition, plan.Barrier, Choice, BySize),
         *(storage.Storage, storage.Name),
         *(nodes.Input, nodes.Guard, nodes.Origin, nodes.Token, nodes.Region),
         *(nodes.Body, nodes.Op, nodes.Index, nodes.Round, nodes.Constant),

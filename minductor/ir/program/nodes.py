@@ -14,8 +14,7 @@ The grammar, as `printer.py` writes it and `parser.py` reads it:
 
     program  ::= "program" NAME declaration* node* "return" argument*
     declaration ::= "symbol" SYMBOL range ["hint" N]          a size that the caller supplies, and its example value
-                | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order; `donated`: the
-                                                              call may overwrite or free it
+                | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order
                 | "input" SYMBOL                              a number as a parameter, in calling order
                 | "made" SYMBOL range                         a size that a node below defines
                 | "constant" buffer | "buffer" buffer         a tensor of the module; a storage that the call makes
@@ -25,7 +24,7 @@ The grammar, as `printer.py` writes it and `parser.py` reads it:
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
     node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
     kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] choice* variant* body
-    choice   ::= "choice" NAME ("bits" | "perf") option "of" "(" option* ")"      the tuner may take another option
+    choice   ::= "choice" NAME ("bits" | "perf") option "of" "(" option* ")" ["by" "(" NAME* ")" ("at" size option)*]
     variant  ::= "variant" NAME "{" ("buffer" buffer)* node* "}"        other nodes that compute the same
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
@@ -64,6 +63,7 @@ from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symb
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.loops import Schedule
 from minductor.ir.program.memory_access import Access
+from minductor.ir.program.variant_note import VariantNote
 
 if TYPE_CHECKING:  # a graph of the store needs no estimates
     from minductor.core.expressions.hints import Hints
@@ -549,7 +549,7 @@ class Program:
     nodes: tuple[Node, ...]
     outputs: tuple[Argument, ...]
     guards: tuple[Guard, ...] = ()
-    notes: tuple[FusionRefusal | MergedKernel | NodeNote, ...] = field(default=(), compare=False)
+    notes: tuple[FusionRefusal | MergedKernel | NodeNote | VariantNote, ...] = field(default=(), compare=False)
     regions: tuple[Program, ...] = ()
     distinct_outputs: tuple[tuple[int, ...], ...] = ()
     fixed_stride_outputs: tuple[int, ...] = ()

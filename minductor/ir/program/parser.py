@@ -19,6 +19,7 @@ from minductor.ir.program.build import combine
 from minductor.ir.program.choices import BySize, Choice, Option
 from minductor.ir.program.loops import Schedule, read_positions, read_schedule
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
+from minductor.ir.program.variant_note import DECIDERS, VariantNote
 
 T = TypeVar("T")
 
@@ -143,7 +144,7 @@ class _Reader:
         inputs: list[ir.Input] = []
         buffers: list[ir.Buffer] = []
         guards: list[ir.Guard] = []
-        notes: list[ir.FusionRefusal | ir.MergedKernel | ir.NodeNote] = []
+        notes: list[ir.FusionRefusal | ir.MergedKernel | ir.NodeNote | VariantNote] = []
         hints: list[tuple[Symbol, int]] = []
         regions: list[ir.Program] = []
         while True:
@@ -233,13 +234,18 @@ class _Reader:
             device = f"{device}:{self.tokens.take('number')}"
         return ir.Buffer(name, dtype, size, stride, where, device)
 
-    def note(self) -> ir.FusionRefusal | ir.MergedKernel | ir.NodeNote:
+    def note(self) -> ir.FusionRefusal | ir.MergedKernel | ir.NodeNote | VariantNote:
         stage, first = self.name(), self.name()
         if self.accept("|"):
             second, reason = self.name(), self.text()
             return ir.FusionRefusal(stage, first, second, reason, self.figures())
         if self.accept("into"):
             return ir.MergedKernel(stage, first, self.name())
+        if self.accept("takes"):
+            taken, by = self.name(), self.name()
+            if by not in DECIDERS:
+                raise self.tokens.error(f"{by!r} decides nothing")
+            return VariantNote(stage, first, taken, by, self.between("(", self.name, ")"), self.figures())
         return ir.NodeNote(stage, first, self.text(), self.figures())
 
     def figures(self) -> str:

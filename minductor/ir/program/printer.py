@@ -17,6 +17,7 @@ from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.loops import Schedule, print_positions
 from minductor.ir.program.memory_access import BlockAccess
+from minductor.ir.program.variant_note import VariantNote
 
 
 def print_program(program: ir.Program) -> str:
@@ -59,6 +60,8 @@ def _program(program: ir.Program) -> Iterator[str]:
                 yield f"  note {stage} {name} into {into}"
             case ir.NodeNote(stage, subject, text, figures):
                 yield f"  note {stage} {subject} {quote(text)}{_at(figures)}"
+            case VariantNote(stage, kernel, taken, by, options, figures):
+                yield f"  note {stage} {kernel} takes {taken} {by} ({', '.join(options)}){_at(figures)}"
     for region in program.regions:
         yield "  region {"
         yield from (f"    {line}" for line in _program(region))

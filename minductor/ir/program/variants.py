@@ -52,14 +52,17 @@ def kernels_with_variants(nodes: Iterable[Node]) -> Iterator[Kernel]:
     return (node for node in nodes if isinstance(node, Kernel) and node.variants)
 
 
-def select_variants(program: Program, picks: Mapping[str, str]) -> Program:
-    """The program without variants. `picks`: the option for a kernel's name; a kernel without one takes its default."""
+def select_variants(program: Program, picks: Mapping[str, str], *, keeps_others: bool = False) -> Program:
+    """The program without variants. `picks`: the option for a kernel's name.
+
+    A kernel without one takes its default, or stays as it is if `keeps_others`.
+    """
     if not any(True for _ in kernels_with_variants(program.nodes)):
         return program
     nodes: list[Node] = []
     buffers: list[Buffer] = list(program.buffers)
     for node in program.nodes:
-        if not isinstance(node, Kernel) or not node.variants:
+        if not isinstance(node, Kernel) or not node.variants or (keeps_others and node.name not in picks):
             nodes.append(node)
             continue
         option = picks.get(node.name, str(variant_choice(node).default))

@@ -16,10 +16,11 @@ from minductor.ir.plan.storage_lives import plan_peak_bytes
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.loops import tiled_axes
 from minductor.ir.program.nodes import Extern, FusionRefusal, Kernel, MergedKernel, Program, reads, writes
+from minductor.ir.program.variant_note import VariantNote
 from minductor.ir.report.counted_cost import Cost, kernel_cost
 from minductor.ir.report.refusals import FinalNode, Refusals
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Report:
     barriers: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
     # Kernel, id of the choice, "bits" or "perf", default, options.
     choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
+    # Kernel, the variant that it takes, who decided (`variant_note.py: Decider`), the variants, and figures.
+    variants: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = field(default=(), repr=False)
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """The reasons why two kernels were not fused.
@@ -137,6 +140,9 @@ def report(program: Program, plan: Plan) -> Report:
             (name, choice.id, choice.affects, str(choice.default), tuple(map(str, choice.options)))
             for _, p, lines in parts
             for name, choice in _choices(p, lines, names)
+        ),
+        variants=tuple(
+            (_in(w, n.kernel), n.taken, n.by, n.options, n.figures) for w, n in notes if isinstance(n, VariantNote)
         ),
         storages=tuple(
             (s.owner, as_int(s.bytes), s.birth, s.death, s.is_returned, *(n.name for n in s.names))

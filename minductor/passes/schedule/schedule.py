@@ -14,11 +14,12 @@ from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import fastest
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program, Variant
+from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.draft import Draft
-from minductor.passes.schedule.ways import EXTERN, NATIVE, Way, by_measure, by_size, named_like, with_nodes
+from minductor.passes.schedule.ways import EXTERN, NATIVE, Notes, Way, by_measure, by_size, named_like, with_nodes
 from minductor.target import Env, Target
 
 
@@ -37,9 +38,7 @@ def schedule(program: Program, env: Env) -> Program:
     return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=notes)
 
 
-def schedule_kernel(
-    kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: list[NodeNote], hints: Hints
-) -> Kernel:
+def schedule_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env, notes: Notes, hints: Hints) -> Kernel:
     """A kernel of merged axes with its schedule. `notes` takes what each recipe would cost."""
     scheduler = Scheduler(buffers, env, hints, notes)
     return scheduler.fastest(kernel, scheduler.recipes(kernel, hints), hints)
@@ -48,11 +47,9 @@ def schedule_kernel(
 class Scheduler:
     """Schedules the kernels of one program. `notes`: what each recipe would cost."""
 
-    def __init__(
-        self, buffers: Mapping[str, Buffer], env: Env, hints: Hints, notes: list[NodeNote] | None = None
-    ) -> None:
+    def __init__(self, buffers: Mapping[str, Buffer], env: Env, hints: Hints, notes: Notes | None = None) -> None:
         self.buffers, self.env, self.hints = dict(buffers), env, hints
-        self.notes = [] if notes is None else notes
+        self.notes: Notes = [] if notes is None else notes
 
     def way(self, kernel: Kernel) -> Way:
         """What stands in the place of a kernel: the kernel with its schedule and variants, or a forced variant."""
@@ -71,9 +68,11 @@ class Scheduler:
     def forced(self, name: str, kernel: Kernel, bare: Kernel) -> Way:
         """The variant of this name; the fastest way with a note if the kernel has no such variant."""
         if name == EXTERN and (library := self.library(bare, self.hints)) is not None:
+            self.notes.append(VariantNote("schedule", kernel.name, name, "option", (name,)))
             return Way(library.nodes, library.buffers)
         recipes = self.recipes(bare, self.hints, only=name)
         if name in recipes:
+            self.notes.append(VariantNote("schedule", kernel.name, name, "option", (name,)))
             return Way((recipes[name],))
         others = [variant.name for variant in kernel.variants]
         is_met = (name == NATIVE and find_dots(bare) is not None) or name in ("whole", "cut")  # `split` has done those

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from minductor.cost.kernel_seconds import fastest, microseconds
 from minductor.ir.program.choices import VARIANT, BySize, Choice, Point
 from minductor.ir.program.nodes import Buffer, Extern, Kernel, Node, NodeNote, Variant
+from minductor.ir.program.variant_note import VariantNote
 from minductor.ir.program.variants import affects
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 EXTERN, NATIVE = "extern", "native"  # a matrix product by the library, and by generated code
 MOST = 8  # ways that are measured, the cheapest
 NEAR = 1.6  # times the least price: a dearer way is not measured
+
+Notes: TypeAlias = "list[NodeNote | VariantNote]"
 
 
 class Way(NamedTuple):
@@ -41,7 +44,7 @@ def with_nodes(variant: Variant, nodes: tuple[Kernel | Extern, ...]) -> Variant:
     return replace(variant, nodes=nodes)
 
 
-def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: list[NodeNote], *, is_measured: bool) -> Way:
+def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: Notes, *, is_measured: bool) -> Way:
     """The kernel with the ways that are estimated to be nearly the fastest as variants.
 
     Where nothing may be measured, the default of these ways.
@@ -55,11 +58,11 @@ def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: list[NodeNote], *
     default = next(iter(kept)) if has_unknown else fastest({name: way.price for name, way in kept.items()})
     if len(kept) == 1 or not is_measured:
         return kept[default]
-    notes.append(NodeNote("schedule", kernel.name, "its variant is measured", _figures(kept)))
+    notes.append(VariantNote("schedule", kernel.name, default, "measure", tuple(kept), _figures(kept)))
     return _with_variants(kept, Choice(VARIANT, affects(kernel), tuple(kept), default))
 
 
-def by_size(kernel: Kernel, ways: Mapping[Point, Mapping[str, Way]], points: SizePoints, notes: list[NodeNote]) -> Way:
+def by_size(kernel: Kernel, ways: Mapping[Point, Mapping[str, Way]], points: SizePoints, notes: Notes) -> Way:
     """The kernel whose variant is that of the point which is nearest to the sizes of a call. `ways`: for each point."""
     taken: dict[Point, str] = {}
     kept: dict[str, Way] = {}
@@ -74,7 +77,7 @@ def by_size(kernel: Kernel, ways: Mapping[Point, Mapping[str, Way]], points: Siz
     if len(kept) == 1:
         return next(iter(kept.values()))
     rule = BySize(tuple(symbol.name for symbol in points.symbols), tuple(taken.items()))
-    notes.append(NodeNote("schedule", kernel.name, f"the sizes of a call choose its variant: {rule}"))
+    notes.append(VariantNote("schedule", kernel.name, next(iter(kept)), "size", tuple(kept), str(rule)))
     return _with_variants(kept, Choice(VARIANT, affects(kernel), tuple(kept), next(iter(kept)), rule))
 
 
