@@ -32,7 +32,7 @@ def schedule(program: Program, env: Env) -> Program:
         way = scheduler.way(node) if isinstance(node, Kernel) and node.schedule is None else Way((node,))
         nodes += way.nodes
         buffers += way.buffers
-    notes = (*program.notes, *scheduler.notes, *_unknown_names(program, env))
+    notes = (*program.notes, *scheduler.notes, *_without_effect(program, env))
     if tuple(nodes) == program.nodes:
         return program if len(notes) == len(program.notes) else replace(program, notes=notes)
     return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=notes)
@@ -171,10 +171,12 @@ def _but(drafts: dict[str, Draft], only: str) -> dict[str, Draft]:
     return {only: drafts[only]} if only in drafts else drafts
 
 
-def _unknown_names(program: Program, env: Env) -> list[NodeNote]:
-    """A note for each name in the option `variant` that no kernel of the program has."""
+def _without_effect(program: Program, env: Env) -> list[NodeNote]:
+    """A note for each name in the option `variant` that no kernel has, and for sizes of a program without symbols."""
     if isinstance(env.options.variant, str):
-        return []
+        has_sizes = bool(program.symbols) or not env.options.size_hints
+        text = "size_hints have no effect, since no size of this graph is symbolic"
+        return [] if has_sizes else [NodeNote("schedule", program.name, text)]
     known = [node.name for node in program.nodes if isinstance(node, Kernel)]
     wrong = [name for name, _ in env.options.variant if name not in known]
     text = f"the option variant names this kernel, and the kernels are: {', '.join(known)}"

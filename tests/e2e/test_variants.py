@@ -1,0 +1,296 @@
+"""Variants of kernels: forced, measured by a clock of the test, picked by sizes, and recorded; in all wrappers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import minductor
+from minductor.driver import Compiled, Compiler
+from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
+from minductor.runtime.launch.by_size import MOST_KNOWN, by_size
+from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.oracle.compiled import Compile
+
+ROWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: torch.softmax(x * 2, -1),
+    "layer_norm": lambda x: F.layer_norm(x, (x.shape[-1],)),
+    "cumsum": lambda x: x.cumsum(-1),
+    "sum": lambda x: x.exp().sum(-1),
+    "columns": lambda x: x.exp().sum(0),
+}
+RECIPES = {
+    "cpu": ("rows", "rows_in_parts", "two_steps"),
+    "interpret": ("persistent", "looped", "online", "cut", "whole"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiler(folder: Path, seen: list[Compiled], clock: Callable[[Callable[[], object]], float] | None = None) -> Any:
+    environ = {**os.environ, "MINDUCTOR_CACHE_DIR": str(folder)}
+    return Compiler(environ=environ, observer=seen.append, tuning_clock=clock)
+
+
+def check(run: Callable[..., Tensor], fn: Callable[..., Tensor], *args: Tensor) -> None:
+    got, exact = run(*args), fn(*(x.double() for x in args))
+    bound = 4 * (fn(*args).double() - exact).abs().max() + 1e-5 * exact.abs().max()
+    assert got.shape == exact.shape and (got.double() - exact).abs().max() <= bound
+
+
+# --- forced -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(2, 1024), (40, 128), (3, 5000)])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+@pytest.mark.devices("cpu", "interpret", "cuda")
+def test_each_variant_is_eager(compiled: Compile, device: Device, name: str, size: tuple[int, int]) -> None:
+    for variant in RECIPES["cpu" if device.id == "cpu" else "interpret"]:
+        torch._dynamo.reset()
+        compiled(ROWS[name], torch.randn(size), options={"variant": variant})
+
+
+@pytest.mark.parametrize("length", [40000, 40001])
+@pytest.mark.devices("cpu", "interpret", "cuda")
+def test_a_scan_of_one_row_is_cut_or_whole(compiled: Compile, length: int) -> None:
+    for variant in ("whole", "cut"):
+        torch._dynamo.reset()
+        run = compiled(ROWS["cumsum"], torch.randn(length), options={"variant": variant})
+        assert (len(run.report.kernel_names) > 1) == (variant == "cut")
+
+
+def test_a_mapping_forces_kernels_by_name(tmp_path: Path) -> None:
+    seen: list[Compiled] = []
+
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.softmax(x, -1), torch.softmax(y * 2, -1)
+
+    x, y = torch.randn(64, 512), torch.randn(32, 512)
+    torch.compile(fn, backend=compiler(tmp_path, seen))(x, y)
+    first, second = (name for name, *_ in seen[0].report.nodes)
+    torch._dynamo.reset()
+    options = {"variant": {second: "rows_in_parts", "none": "rows"}}
+    got = torch.compile(fn, backend=compiler(tmp_path, seen), options=options)(x, y)
+    torch.testing.assert_close(got, fn(x, y))
+    taken = {kernel: taken for kernel, taken, by, _, _ in seen[1].report.variants if by == "option"}
+    assert first != second and taken == {second: "rows_in_parts"}
+
+
+def test_what_a_kernel_does_not_have_is_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    explained = minductor.explain(lambda x: x.sin() + 1, torch.randn(8), options={"variant": "looped"})
+    assert "the variant looped is not legal here; legal are: elements" in str(explained)
+    named = minductor.explain(lambda x: x.cos() + 1, torch.randn(8), options={"variant": {"k77": "elements"}})
+    assert "the option variant names this kernel, and the kernels are: " in str(named)
+    static = minductor.explain(lambda x: x.tan() + 1, torch.randn(8), options={"size_hints": (64, 128)})
+    assert "size_hints have no effect" in str(static)
+
+
+# --- measured -----------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Prefers the candidates in the order in which they are first timed, or the last of them."""
+
+    def __init__(self, *, prefers_last: bool) -> None:
+        self.prefers_last, self.calls = prefers_last, 0
+
+    def __call__(self, run: Callable[[], object]) -> float:
+        run()
+        self.calls += 1
+        return 1 / self.calls if self.prefers_last else float(self.calls)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "sum", "columns"])
+@pytest.mark.parametrize("prefers_last", [False, True])
+@pytest.mark.parametrize("target", ["", "interpret"])
+def test_a_clock_decides_and_the_next_process_remembers(
+    tmp_path: Path, name: str, target: str, *, prefers_last: bool
+) -> None:
+    clock, seen, fn = Clock(prefers_last=prefers_last), list[Compiled](), ROWS[name]
+    options = {"autotune": True, "target": target, "verify": True}
+    x = torch.randn(8, 40000) if not target else torch.randn(8, 3000)
+    run = torch.compile(fn, backend=compiler(tmp_path, seen, clock), options=options)
+    check(run, fn, x)
+    check(run, fn, x)
+    measured = clock.calls
+    choices = {taken for _, _, by, options, _ in seen[0].report.variants if by == "measure" for taken in options}
+    assert (measured > 0) == (len(choices) > 1) == ("choose(" in seen[0].sources["wrapper.py"])
+    torch._dynamo.reset()
+    again = torch.compile(fn, backend=compiler(tmp_path, seen, clock), options=options)
+    check(again, fn, x)
+    assert clock.calls == measured and seen[1].was_hit
+
+
+def test_a_long_softmax_is_measured_on_both_targets(tmp_path: Path) -> None:
+    """The tests above would pass if no kernel had a choice."""
+    for target, size in (("", (8, 40000)), ("interpret", (8, 3000))):
+        seen: list[Compiled] = []
+        options = {"autotune": True, "target": target}
+        torch._dynamo.reset()
+        torch.compile(ROWS["softmax"], backend=compiler(tmp_path, seen, Clock(prefers_last=False)), options=options)(
+            torch.randn(size)
+        )
+        assert any(by == "measure" and len(options) > 1 for _, _, by, options, _ in seen[0].report.variants), target
+
+
+def test_results_that_must_not_change_have_no_measured_variants(tmp_path: Path) -> None:
+    seen: list[Compiled] = []
+    options = {"autotune": True, "deterministic": True}
+    x, clock = torch.randn(8, 40000), Clock(prefers_last=True)
+    check(torch.compile(ROWS["softmax"], backend=compiler(tmp_path, seen, clock), options=options), ROWS["softmax"], x)
+    assert clock.calls == 0 and not seen[0].report.variants
+
+
+@pytest.mark.parametrize("wrapper", ["cpp", "fx"])
+def test_other_wrappers_are_written_when_choices_are_made(tmp_path: Path, wrapper: str) -> None:
+    clock, seen = Clock(prefers_last=True), list[Compiled]()
+    options = {"autotune": True, "wrapper": wrapper, "verify": True}
+    x, state = torch.randn(8, 40000), torch.random.get_rng_state()
+    run = torch.compile(ROWS["softmax"], backend=compiler(tmp_path, seen, clock), options=options)
+    check(run, ROWS["softmax"], x)
+    assert torch.equal(state, torch.random.get_rng_state())
+    ((_, taken, _, options_of, _),) = [row for row in seen[0].report.variants if row[0] and row[2] == "measure"][-1:]
+    assert clock.calls > 0 and taken == options_of[-1] and seen[0].report.kernels == 1
+    calls = clock.calls
+    check(run, ROWS["softmax"], x)
+    assert clock.calls == calls
+
+
+def test_operands_may_be_one_tensor_and_are_written_in_place(tmp_path: Path) -> None:
+    seen: list[Compiled] = []
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        return torch.softmax((x * y + y).sin(), -1)
+
+    options, x = {"autotune": True, "verify": True, "verify_memory": "assert"}, torch.randn(8, 40000)
+    run = torch.compile(fn, backend=compiler(tmp_path, seen, Clock(prefers_last=True)), options=options)
+    check(run, fn, x, x)
+    check(run, fn, x, x)
+
+
+def test_equal_kernels_share_their_variants(tmp_path: Path) -> None:
+    seen: list[Compiled] = []
+
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.softmax(x.cos(), -1), torch.softmax(y.cos(), -1)
+
+    x, y = torch.randn(8, 40000), torch.randn(8, 40000)
+    run = torch.compile(fn, backend=compiler(tmp_path, seen), options={"autotune": True, "verify": True})
+    torch.testing.assert_close(run(x, y), fn(x, y))
+    wrapper = seen[0].sources["wrapper.py"]
+    assert wrapper.count("= choose(") == 1 and wrapper.count("def fused_") == 2
+
+
+def test_a_call_holds_the_memory_of_one_variant(tmp_path: Path) -> None:
+    """The pieces of a cut row need buffers that the whole one does not."""
+    reports = {}
+    for variant in ("whole", "cut", ""):
+        seen: list[Compiled] = []
+        torch._dynamo.reset()
+        options = {"autotune": not variant, "variant": variant, "target": "sm_90", "verify": True}
+        made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path)}, observer=seen.append, is_dry=True)
+        torch.compile(ROWS["softmax"], backend=made, options=options)(torch.randn(256, 1 << 17))
+        reports[variant] = seen[0].report
+    # in a plan of their own, the pieces may take over each other's memory
+    assert reports["whole"].peak < reports["cut"].peak <= reports[""].peak < reports["cut"].peak + (1 << 14)
+    assert "cut" in {option for _, _, _, options, _ in reports[""].variants for option in options}
+
+
+# --- by size ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*C\\+\\+ wrapper")
+@pytest.mark.parametrize("wrapper", ["python", "cpp", "fx"])
+@pytest.mark.parametrize("name", ["sum", "columns"])
+def test_sizes_pick_a_variant_without_a_clock(tmp_path: Path, wrapper: str, name: str) -> None:
+    clock, seen = Clock(prefers_last=True), list[Compiled]()
+    options = {"size_hints": (64, 1024, 16384), "wrapper": wrapper, "verify": True, "autotune": True}
+
+    def fn(x: Tensor) -> Tensor:
+        return x.exp().sum() if name == "sum" else x.exp().sum(0)
+
+    run = torch.compile(fn, backend=compiler(tmp_path, seen, clock), options=options, dynamic=True)
+    for size in ((70, 60), (0, 8), (2, 3000), (3000, 2), (900, 1100)):
+        check(run, fn, torch.randn(size))
+    assert clock.calls == 0
+    text = "".join(found.sources.get(f"wrapper.{s}", "") for found in seen for s in ("py", "cpp", "json"))
+    assert {"python": "by_size((", "cpp": "md_nearest(", "fx": "call_nearest"}[wrapper] in text
+
+
+@pytest.mark.devices("interpret", "cuda")
+def test_cut_rows_and_products_are_picked_by_size(compiled: Compile) -> None:
+    options = {"size_hints": {"s0": (16, 4096)}, "matmul": "native"}
+    compiled(lambda x: x.exp().sum(), torch.randn(1000), dynamic=True, options=options)
+    compiled(lambda a, b: a @ b, torch.randn(40, 32), torch.randn(32, 48), dynamic=True, options=options)
+
+
+def test_a_product_has_a_tile_for_each_size() -> None:
+    """Other numbers of programs, as the tiles differ."""
+    seen: list[Compiled] = []
+    options = {"size_hints": (16, 256, 4096), "matmul": "native", "target": "sm_90"}
+    run = torch.compile(
+        lambda a, b: a @ b, backend=Compiler(observer=seen.append, is_dry=True), dynamic=True, options=options
+    )
+    run(torch.randn(64, 64), torch.randn(64, 64))
+    (row,) = [row for row in seen[0].report.variants if row[2] == "size"]
+    assert len(row[3]) == 3 and "by_size((" in seen[0].sources["wrapper.py"]
+    launches = read_launches(seen[0].sources[LAUNCHES])
+    assert len({str(launch.blocks) for launch in launches}) == 3
+
+
+def test_the_variant_of_the_nearest_point_is_called() -> None:
+    called: list[str] = []
+    run = by_size([lambda *_: called.append("few"), lambda *_: called.append("many")], [(64,), (4096,)], (1,))
+    for size in (100, 2000, 0, 512, 513):
+        run("x", size)
+    assert called == ["few", "many", "few", "few", "many"]
+    for size in range(2 * MOST_KNOWN):
+        run("x", size)
+    known = next(cell.cell_contents for cell in run.__closure__ if isinstance(cell.cell_contents, dict))
+    assert 0 < len(known) <= MOST_KNOWN
+
+
+# --- packages -----------------------------------------------------------------------------------------------------
+
+
+class Module(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x * 2, -1).sum(0)
+
+
+def test_a_package_holds_the_chosen_kernel_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    x, path = torch.randn(8, 40000), tmp_path / "chosen.pt2"
+    manifest = minductor.export(Module(), (x,), path=path, options={"autotune": True})
+    assert manifest.choices and all(name.endswith(" variant") for name, _ in manifest.choices)
+    with ZipFile(path) as archive:
+        text = archive.read("kernels.cpp").decode()
+    assert text.count('extern "C" int64_t fused_') + text.count('extern "C" int64_t sum_') == 2
+    torch.testing.assert_close(minductor.load(path)(x), Module()(x))
+
+
+def test_a_package_picks_by_size(tmp_path: Path) -> None:
+    x, path = torch.randn(64, 1310), tmp_path / "sized.pt2"
+    rows = torch.export.Dim("rows", min=2, max=9000)
+    minductor.export(
+        Module(), (x,), path=path, options={"size_hints": (64, 1024, 16384)}, dynamic_shapes={"x": {0: rows}}
+    )
+    with ZipFile(path) as archive:
+        assert "md_nearest({" in archive.read("wrapper.cpp").decode()
+    for count in (2, 100, 8000):
+        x = torch.randn(count, 1310)
+        torch.testing.assert_close(minductor.load(path)(x), Module()(x))
