@@ -115,6 +115,8 @@ def compiled(
     make = Compile(
         compiler, folder, evidence.runs.append, minductor_device, policy=state.policy, on_call=evidence.calls.append
     )
+    if request.node.get_closest_marker("each_variant") is not None:
+        make = replace(make, is_each_variant=True)
     if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_test_itself:
         make = replace(make, on_wrong_result=trial.note_wrong_result)
     yield replace(make, extra_options=compiler.memory_options) if uses_memory else make

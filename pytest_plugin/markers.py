@@ -245,6 +245,23 @@ def golden_marker(marker: pytest.Mark, devices: RunDevices) -> str:
     return ""
 
 
+def each_variant_marker(marker: pytest.Mark, devices: RunDevices) -> str:
+    """`each_variant()`: repeats each call of `compiled` for each variant of its kernels; all must be eager's.
+
+    What the test declares (counts, goldens, memory) is checked of the first run only. A call whose kernels have no
+    variants fails the test.
+
+    Args:
+        marker: takes nothing.
+        devices: The devices of the run.
+
+    Returns:
+        What is wrong with the marker, or an empty text.
+    """
+    del devices
+    return "each_variant takes no arguments" if marker.args or marker.kwargs else ""
+
+
 MARKER_RULES: Mapping[str, Callable[[pytest.Mark, RunDevices], str]] = MappingProxyType(
     {
         "counts": counts_marker,
@@ -256,5 +273,6 @@ MARKER_RULES: Mapping[str, Callable[[pytest.Mark, RunDevices], str]] = MappingPr
         "compilers": compilers_marker,
         "must_fail_under": must_fail_under_marker,
         "deterministic": deterministic_marker,
+        "each_variant": each_variant_marker,
     }
 )

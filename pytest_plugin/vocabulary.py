@@ -76,6 +76,8 @@ MARKERS: Mapping[str, str] = MappingProxyType(
         "deterministic": "deterministic(runs=3, hash_seeds=2, threads=(1, 2), clock=True): run the test again, in new "
         "processes with other hash seeds, on other numbers of threads, and with wrong time measurements; it must "
         "generate the same texts and the same bits",
+        "each_variant": "each_variant(): repeat each call of `compiled` for each variant of its kernels, such as a row "
+        "held whole, looped or cut; all must be eager's",
         "must_fail_under": "must_fail_under('fusion-off', ...): run the test again under each of these faults of the "
         "compiler; one of its checks must fail",
         "devices": "devices('interpret', 'cuda', min_arch='sm_80'): run the test on these devices in place of the "

@@ -182,6 +182,7 @@ class Graph:
         calls: The kernels and operators that it calls, in order.
         storages: The life of its memory; None if the compiler does not tell.
         nonce: The nonce of the session that compiled it.
+        variants: The names of the other ways in which its kernels can be computed, for the marker `each_variant`.
     """
 
     role: str
@@ -195,3 +196,4 @@ class Graph:
     calls: tuple[str, ...] = ()
     storages: tuple[Storage, ...] | None = None
     nonce: str = ""
+    variants: tuple[str, ...] = ()

@@ -180,6 +180,7 @@ class Session:
             report.calls,
             tuple(Storage(*row[:5], names=tuple(row[5:])) for row in report.storages),
             self.nonce,
+            tuple(dict.fromkeys(option for _, _, _, options, _ in report.variants for option in options)),
         )
 
     def capture(self) -> Sequence[Graph]:
@@ -282,6 +283,7 @@ class Minductor:
 
     name = "minductor"
     memory_options: Mapping[str, object] = MappingProxyType({"verify_memory": "log"})
+    has_variants = True
     tuning_clock: Clock | None = None  # None: the compiler's own clock
 
     @property

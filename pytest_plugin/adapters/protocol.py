@@ -92,6 +92,7 @@ class Adapter(Protocol):
         distorted_clock()           a context in which everything that the compiler measures is wrong
         device_options(device)      the options of torch.compile with which a script compiles for the device
         torch_devices               for devices of its own: torch's device type of the tensors, by id ("cpu" or another)
+        has_variants                whether graphs name the `variants` of kernels, which the option `variant` forces
         capabilities                for devices of its own: what the marker `needs` may name, by id
         absence(id)                 for devices of its own: why this machine has none, or an empty text
     """

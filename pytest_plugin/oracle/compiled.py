@@ -39,6 +39,7 @@ class Compile:
             run.
         policy: The tolerances.
         on_call: If given, is called before each compilation.
+        is_each_variant: Whether each call is repeated for each variant of its kernels.
     """
 
     adapter: Adapter
@@ -49,6 +50,7 @@ class Compile:
     on_wrong_result: Callable[[WrongResult], None] | None = None
     policy: Policy = DEFAULT_POLICY
     on_call: Callable[[CompiledCall], None] | None = None
+    is_each_variant: bool = False
 
     def __call__(
         self,
@@ -107,7 +109,35 @@ class Compile:
         sizes = {"inputs": _storage_bytes((args, kwargs)), "output": _storage_bytes(out)}
         run = Run(results, again, capture, sizes)
         self.on_run(run)
+        if self.is_each_variant:
+            self._run_variants(run, fn, args, kwargs, {"dynamic": dynamic, "grad": grad, "policy": policy}, chosen)
         return run
+
+    def _run_variants(
+        self,
+        run: Run,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        chosen: Mapping[str, object],
+    ) -> None:
+        """Repeats a call once for each variant of its kernels. All must be eager's; what the test declares is not
+        checked of them.
+
+        Raises:
+            WrongResult: A variant gives another result, which its name says.
+        """
+        __tracebackhide__ = True
+        names = dict.fromkeys(name for graph in run.graphs for name in graph.variants)
+        if not names and getattr(self.adapter, "has_variants", False):
+            raise NoVariants("each_variant: no kernel of this call can be computed in another way")
+        alone = replace(self, is_each_variant=False, on_run=_ignore, on_wrong_result=None)
+        for name in names:
+            try:
+                alone(fn, *args, options={**chosen, "variant": name}, **settings, **kwargs)
+            except WrongResult as error:
+                raise WrongResult(f"variant {name}: {error}") from error
 
     def _compare(self, checked: Callable[[], Results]) -> tuple[Results | None, Any]:
         """Returns the results and the output; without results if a wrong one was reported and not raised."""
@@ -120,6 +150,14 @@ class Compile:
             self.on_wrong_result(difference)
             return None, None
         return results, results.out
+
+
+def _ignore(run: Run) -> None:
+    del run
+
+
+class NoVariants(AssertionError):
+    """A test asks for each variant, and there is only one."""
 
 
 class ForeignGraph(RuntimeError):

@@ -11,6 +11,7 @@ from minductor.core.dtypes import F32, I64
 from minductor.ir.program.build import Builder
 from minductor.ir.program.loops import loops, parse_schedule
 from minductor.ir.program.nodes import Kernel, NodeNote, Program, View
+from minductor.ir.program.variant_note import VariantNote
 from minductor.options import RECIPES, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.schedule import cpu_recipes, gpu_recipes
@@ -37,7 +38,7 @@ def tiled(program: Program, variant: str = "", target: str = "sm_90") -> tuple[K
     made = schedule(fuse(inline(program, env), env), env)
     (kernel,) = made.nodes
     assert isinstance(kernel, Kernel)
-    return kernel, tuple(str(n) for n in made.notes if isinstance(n, NodeNote) and n.stage == "schedule")
+    return kernel, tuple(str(n) for n in made.notes if isinstance(n, NodeNote | VariantNote) and n.stage == "schedule")
 
 
 def heads(kernel: Kernel) -> list[str]:
@@ -62,7 +63,7 @@ def test_a_long_row_is_held_whole_where_that_is_cheaper(length: int) -> None:
     kernel, notes = tiled(softmax(8192, length))
     assert heads(kernel)[-1] == f"tile {length}"
     (note,) = notes
-    assert note.split(": ")[1].startswith("persistent")
+    assert note.split(": ")[1].startswith("variant persistent")
     assert "online" in note
 
 
@@ -86,7 +87,7 @@ def test_a_recipe_can_be_forced(name: str, last: str, count: int) -> None:
     kernel, notes = tiled(softmax(8192, 8192), name)
     assert heads(kernel)[-1] == last
     assert warps(kernel) == count
-    assert notes == ()
+    assert notes == (f"k0: variant {name}, by option",)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_rows_that_cannot_be_transposed_stay_by_themselves(make: Callable[[Sketc
 def test_a_gpu_that_states_no_machine_is_priced_as_another_and_a_note_says_so() -> None:
     program, target = softmax(8192, 8192), by_name("sm_90")
     texts = [
-        [note.text for note in schedule(program, Env(Options(), each)).notes if isinstance(note, NodeNote)]
+        [note.figures for note in schedule(program, Env(Options(), each)).notes if isinstance(note, VariantNote)]
         for each in (target, replace(target, machine=None))
     ]
     assert [f"{text}; as on an H100, since the target states no numbers of its machine" for text in texts[0]] == texts[
@@ -199,5 +200,5 @@ def test_few_decisions_hang_on_one_number_of_the_machine(name: str) -> None:
 
 
 def _prices(program: Program) -> dict[str, float]:
-    (note,) = (note for note in program.notes if isinstance(note, NodeNote))
-    return {name: float(price) for name, price, _ in (entry.split() for entry in note.text.split("; "))}
+    (note,) = (note for note in program.notes if isinstance(note, VariantNote))
+    return {name: float(price) for name, price, _ in (entry.split() for entry in note.figures.split("; "))}

@@ -38,6 +38,7 @@ from minductor.ir.program.nodes import (
 )
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
+from minductor.ir.program.variant_note import VariantNote
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -559,10 +560,12 @@ def test_a_note_says_why() -> None:
     s = Sketch()
     made = split(s.done(s.reduce("sum", s.input(4, 1 << 20), 1)), SM_90)
     parts = "4 rows of 1048576 elements are too few for the machine, so each is cut in 128 parts"
-    assert made.notes == (NodeNote("split", "k0", parts),)
-    assert re.fullmatch(r"k0: .* in 128 parts \([\d.]+ us whole, [\d.]+ us in 128 parts\)", str(made.notes[0]))
-    (again,) = parse_program(print_program(made)).notes
-    assert str(again) == str(made.notes[0])
+    assert made.notes == (
+        VariantNote("split", "k0", "cut", "cost", ("whole", "cut")),
+        NodeNote("split", "k0", parts),
+    )
+    assert re.fullmatch(r"k0: .* in 128 parts \([\d.]+ us whole, [\d.]+ us in 128 parts\)", str(made.notes[1]))
+    assert list(map(str, parse_program(print_program(made)).notes)) == list(map(str, made.notes))
 
 
 def test_a_note_says_why_not() -> None:
@@ -570,7 +573,8 @@ def test_a_note_says_why_not() -> None:
     program = s.done(s.reduce("sum", s.input(120, 1 << 15), 1))
     made = split(program, SM_90)
     assert made.nodes == program.nodes
-    (note,) = made.notes
+    by_cost, note = made.notes
+    assert by_cost == VariantNote("split", "k0", "whole", "cost", ("whole", "cut"))
     assert isinstance(note, NodeNote)
     assert note.text == "120 rows of 32768 elements stay whole: in parts they would take longer"
     assert re.fullmatch(r"[\d.]+ us whole, [\d.]+ us in \d+ parts", note.figures)

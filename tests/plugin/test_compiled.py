@@ -12,7 +12,7 @@ from pytest_plugin.adapters import Graph
 from pytest_plugin.adapters.eager import Eager
 from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.accuracy import WrongResult
-from pytest_plugin.oracle.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile, NoVariants
 from pytest_plugin.oracle.run import Run
 from tests.plugin.conftest import Run as SuiteRun
 
@@ -217,3 +217,66 @@ def test_a_tests_own_random_numbers_are_the_same_each_time(pytester: pytest.Pyte
         """
     )
     run().assert_outcomes(passed=2)
+
+
+class Varied(Replaced):
+    """A compiler whose graphs have variants, one of which may be wrong."""
+
+    has_variants = True
+
+    def __init__(self, wrong: Function, variants: tuple[str, ...]) -> None:
+        super().__init__(wrong)
+        self.variants, self.forced, self.nonce = variants, list[object](), ""
+
+    def compile(self, fn: Function, options: Mapping[str, object], dynamic: bool | None) -> Function:
+        self.forced.append(options.get("variant"))
+        return self.wrong if options.get("variant") == "bad" else fn
+
+    def capture(self) -> Sequence[Graph]:
+        return (Graph("inference", (), nonce=self.nonce, variants=self.variants),)
+
+
+def test_each_variant_is_run_and_held_to_eager() -> None:
+    runs: list[Run] = []
+    for variants, is_right in ((("held", "looped"), True), (("held", "bad"), False)):
+        compiler = Varied(lambda x: x + 2, variants)
+        compiled = Compile(compiler, Path, runs.append, is_each_variant=True)
+        if is_right:
+            compiled(lambda x: x + 1, X)
+        else:
+            with pytest.raises(WrongResult, match="variant bad: output: 12 of 12 elements are wrong"):
+                compiled(lambda x: x + 1, X)
+        assert compiler.forced == [None, *variants]
+    assert len(runs) == 2, "what a test declares is checked of the first run of a call"
+
+
+def test_a_test_of_each_variant_needs_some() -> None:
+    with pytest.raises(NoVariants, match="each_variant: no kernel of this call"):
+        Compile(Varied(torch.neg, ()), Path, lambda run: None, is_each_variant=True)(lambda x: x + 1, X)
+
+
+def test_the_marker_of_variants(pytester: pytest.Pytester, run: SuiteRun) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.each_variant
+        def test_rows(compiled):
+            assert compiled.is_each_variant
+
+        def test_plain(compiled):
+            assert not compiled.is_each_variant
+        """
+    )
+    result = run()
+    assert "is_each_variant" not in result.stdout.str()
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.each_variant("looped")
+        def test_rows(compiled):
+            pass
+        """
+    )
+    run().stderr.fnmatch_lines("*each_variant takes no arguments*")

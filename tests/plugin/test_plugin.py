@@ -68,7 +68,7 @@ def test_every_option_and_marker_is_documented(run: Run) -> None:
     assert "--minductor-device" in text
     assert "  --device" not in text
     markers = run("--markers").stdout.str()
-    for name in ("counts", "golden", "memory", "devices", "needs", "must_fail_under", "deterministic"):
+    for name in ("counts", "golden", "memory", "devices", "needs", "must_fail_under", "deterministic", "each_variant"):
         assert f"@pytest.mark.{name}(" in markers
 
 

@@ -149,7 +149,8 @@ class Scheduler:
         target = self.env.target
         is_guess = target.is_gpu and target.machine is None
         as_on = "; as on an H100, since the target states no numbers of its machine" if is_guess else ""
-        self.notes.append(NodeNote("schedule", kernel.name, price_list(prices, taken) + as_on))
+        figures = price_list(prices, taken) + as_on
+        self.notes.append(VariantNote("schedule", kernel.name, taken, "cost", tuple(prices), figures))
         return made[taken]
 
     def prices(self, made: Mapping[str, Kernel], hints: Hints) -> Mapping[str, Sequence[float]]:

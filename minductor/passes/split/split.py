@@ -17,6 +17,7 @@ from minductor.cost.kernel_seconds import Prices, fastest, microseconds
 from minductor.cost.shape import Shape
 from minductor.ir.program.choices import VARIANT, Choice
 from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan, Variant
+from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.online import online
 from minductor.passes.rewriting.prune import prune_body
@@ -34,7 +35,7 @@ WHOLE, CUT = "whole", "cut"  # the variants: a kernel that is not cut, and its p
 def split(program: Program, env: Env) -> Program:
     """The program with the long reductions and scans of its kernels in parts."""
     splitters = {program.hints: _Splitter(program, env, program.hints)}
-    notes: list[NodeNote] = []
+    notes: list[NodeNote | VariantNote] = []
     nodes: list[Node] = []
     buffers: list[Buffer] = []
     for node in program.nodes:
@@ -51,7 +52,7 @@ def split(program: Program, env: Env) -> Program:
 
 
 def _weighed(
-    kernel: Kernel, program: Program, env: Env, splitters: dict[Hints, _Splitter], notes: list[NodeNote]
+    kernel: Kernel, program: Program, env: Env, splitters: dict[Hints, _Splitter], notes: list[NodeNote | VariantNote]
 ) -> Pieces | Kernel | None:
     """The pieces of a kernel, or the kernel with its pieces as a variant; None if it stays as it is."""
     forced = env.options.variant_of(kernel.name)
@@ -114,7 +115,7 @@ class _Splitter:
         self.env, self.hints = env, hints
         self.table = dict(program.real_table())
         self.prices = Prices(self.table, env.target, hints, may_cut=False)
-        self.notes: list[NodeNote] = []
+        self.notes: list[NodeNote | VariantNote] = []
         self.known: dict[tuple[Shape, tuple[Cut, ...]], _Choice] = {}
 
     def decision(self, node: Kernel) -> _Decision:
@@ -135,6 +136,9 @@ class _Splitter:
             self.known[key] = self.choice(forms, shape, cuts)
         way, is_cut, is_near, figures = self.known[key]
         made = None if way is None else cut_kernel(forms[way.form], cuts[way.cut], self.table)
+        if made is not None and way is not None:
+            by_cost = VariantNote("split", node.name, CUT if is_cut else WHOLE, "cost", (WHOLE, CUT), figures)
+            self.notes.append(by_cost)
         if made is not None and way is not None and is_cut:
             parts = cuts[way.cut].parts(kernel, self.hints)
             text = f"{_rows(shape)} are too few for the machine, so each is cut in {parts} parts"
