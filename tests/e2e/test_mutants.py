@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from minductor.ir.program.signature import pointer_role
 from minductor.runtime.launch.interpret import Interpreter
 from minductor.runtime.store.store import Store
-from minductor.runtime.tune import tune
+from minductor.runtime.tune import tune_clock
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.oracle.accuracy import Policy
@@ -299,7 +299,7 @@ def test_a_fast_kernel_with_other_results(compiled: Compile, monkeypatch: pytest
         return 1.0 if ran else 2.0
 
     monkeypatch.setattr(Interpreter, "bind", bind)
-    monkeypatch.setattr(tune, "wall_clock", clock)
+    monkeypatch.setattr(tune_clock, "wall_clock", clock)
     run = compiled(torch.mm, torch.randn(32, 48), torch.randn(48, 64), options={"autotune": True, "matmul": "auto"})
     assert ran == [], "the library ran last"
     assert run.report.kernels == 1

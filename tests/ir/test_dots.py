@@ -103,6 +103,10 @@ def test_a_default_is_an_option() -> None:
 
 
 def test_what_affects_bits_stays_where_bits_must() -> None:
-    sums, rows, one = Choice("i2", "bits", (32, 64), 64), Choice("i0", "perf", (32, 64), 32), Choice("r", "perf", (8,), 8)
+    sums, rows, one = (
+        Choice("i2", "bits", (32, 64), 64),
+        Choice("i0", "perf", (32, 64), 32),
+        Choice("r", "perf", (8,), 8),
+    )
     assert open_choices([sums, rows, one], is_deterministic=True) == (rows,)
     assert open_choices([sums, rows, one], is_deterministic=False) == (sums, rows)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from minductor.core.errors import ChoiceByClock
-from minductor.runtime.tune.tune import Tuner
+from minductor.ir.artefact.winner import Winner
+from minductor.runtime.tune.tune import Candidates, Tuner
 from minductor.runtime.tune.tune_memory import NoRoom, TrialMemory
 
 
@@ -43,11 +44,11 @@ class Lane:
 
 
 def test_the_fastest_wins_once() -> None:
-    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, str]()
+    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, Winner]()
     tuner = Tuner(lane.clock, keep=kept.__setitem__)
     chosen = tuner.choose("work", "bits", "extern", lane.candidates(), ())
     assert lane.ran == [], "nothing is measured before the first call"
-    assert chosen() == "native" and kept == {"work": "native"}
+    assert chosen() == "native" and kept == {"work": Winner("native", "work", (), 1.0, 2.0)}
     measured = tuner.measured
     assert chosen() == "native" and tuner.measured == measured
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native", "equal work is measured once"
@@ -76,20 +77,20 @@ def test_a_tie_stays_with_the_default() -> None:
 
 def test_a_warm_start_measures_nothing() -> None:
     lane = Lane({"extern": 1.0, "native": 2.0})
-    tuner = Tuner(lane.clock, recall={"work": "native"}.get)
+    tuner = Tuner(lane.clock, recall={"work": Winner("native")}.get)
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native"
     assert tuner.measured == 0 and lane.ran == ["native"]
 
 
 def test_what_was_kept_of_another_version_is_measured_again() -> None:
     lane = Lane({"extern": 1.0, "native": 2.0})
-    tuner = Tuner(lane.clock, recall={"work": "by hand"}.get)
+    tuner = Tuner(lane.clock, recall={"work": Winner("by hand")}.get)
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
 
 
 def test_no_clock_decides_about_bits_where_they_must_not_change() -> None:
     lane = Lane({"extern": 2.0, "native": 1.0})
-    tuner = Tuner(lane.clock, recall={"work": "native"}.get, is_deterministic=True)
+    tuner = Tuner(lane.clock, recall={"work": Winner("native")}.get, is_deterministic=True)
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
     assert tuner.choose("other", "perf", "extern", lane.candidates(), ())() == "native"
     with pytest.raises(ChoiceByClock):
@@ -117,12 +118,13 @@ def test_what_cannot_be_made_is_no_candidate() -> None:
         return lane.run(name)
 
     tuner = Tuner(lane.clock)
-    chosen = tuner.launch("work", "perf", "default", tuple(lane.times), make)
+    chosen = tuner.launch("work", "perf", Candidates.among("default", tuple(lane.times), make))
     assert made == [] and chosen() == "less" and chosen() == "less"
     assert tuner.refused == {"much": "too much shared memory"}
     assert sorted(made) == ["default", "less", "less", "much"], "what lost is made once"
-    warm = Tuner(lane.clock, recall=tuner.winners.get)
-    assert warm.launch("work", "perf", "default", tuple(lane.times), make)() == "less" and warm.measured == 0
+    warm = Tuner(lane.clock, recall={"work": Winner("less")}.get)
+    assert warm.launch("work", "perf", Candidates.among("default", tuple(lane.times), make))() == "less"
+    assert warm.measured == 0
 
 
 def test_a_default_that_cannot_be_made_is_an_error() -> None:
@@ -130,7 +132,7 @@ def test_a_default_that_cannot_be_made_is_an_error() -> None:
         raise RuntimeError(name)
 
     with pytest.raises(RuntimeError, match="default"):
-        Tuner().launch("work", "perf", "default", ("default", "other"), make)()
+        Tuner().launch("work", "perf", Candidates.among("default", ("default", "other"), make))()
 
 
 # --- what candidates leave in memory ------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ def test_an_error_while_measuring_leaves_all_as_it_was(fault: type[BaseException
 
 
 def test_nothing_is_measured_without_room_for_copies() -> None:
-    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, str]()
+    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, Winner]()
     tuner = Tuner(lane.clock, keep=kept.__setitem__, room=lambda: 1 << 20)
     held = torch.zeros(1 << 20)
     chosen = tuner.choose("work", "bits", "extern", lane.candidates(), (0,))
@@ -353,11 +355,14 @@ def test_sizes_have_winners_by_powers_of_two() -> None:
         name, _, n = ran[-1].partition(" ")
         return float(n) if name == "small" else 100.0
 
-    kept: dict[str, str] = {}
+    kept: dict[str, Winner] = {}
     candidates = {name: run(name) for name in ("large", "small")}
     chosen = Tuner(clock, keep=kept.__setitem__).choose("work", "perf", "large", candidates, (), (), (0,))
     assert [chosen(n) for n in (10, 2000, 8, 15, 1024)] == ["small", "large", "small", "small", "large"]
-    assert sorted(kept.values()) == ["large", "small"]
+    assert sorted((won.name, won.sizes) for won in kept.values()) == [
+        ("large", ((1024, 2047),)),
+        ("small", ((8, 15),)),
+    ]
     warm = Tuner(clock, recall=kept.get)
     again = warm.choose("work", "perf", "large", candidates, (), (), (0,))
     assert [again(n) for n in (2000, 10)] == ["large", "small"] and warm.measured == 0

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 Affects: TypeAlias = Literal["bits", "perf"]
 Option: TypeAlias = "int | str"
-O = TypeVar("O", int, str)
+Taken = TypeVar("Taken", int, str)
 # The option that is taken for each choice, by the choice's id.
 Config: TypeAlias = Mapping[str, Option]
 
@@ -57,7 +57,7 @@ def open_choices(choices: Sequence[Choice], *, is_deterministic: bool) -> tuple[
     return tuple(c for c in choices if len(c.options) > 1 and not (is_deterministic and c.affects == "bits"))
 
 
-def neighbours(options: Mapping[str, Sequence[O]], config: Mapping[str, O]) -> Iterator[dict[str, O]]:
+def neighbours(options: Mapping[str, Sequence[Taken]], config: Mapping[str, Taken]) -> Iterator[dict[str, Taken]]:
     """Each config that differs from `config` in one choice, by the option before or behind the one of `config`.
 
     >>> [tuple(c.values()) for c in neighbours({"warps": (2, 4, 8), "i0": (32, 64)}, {"warps": 4, "i0": 64})]
