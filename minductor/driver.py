@@ -39,7 +39,6 @@ from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
 from minductor.driver_tasks.placement import place
 from minductor.driver_tasks.stores import Stores, hints_file, serving
-from minductor.driver_tasks.tuning_winners import trace_tuning
 from minductor.options import Options
 from minductor.pipeline import PIPELINE, Stage, resolve
 from minductor.target import Env
@@ -273,7 +272,7 @@ class Compiler:
             events: list[tuple[str, str]] = []
 
             def load(entry: Entry) -> Any:
-                name, tell = f"{role} {key[:12]}", partial(trace_tuning, self.trace(env), role)
+                name, tell = f"{role} {key[:12]}", partial(self.trace(env).measured, role)
                 return boxed(gm) if is_dry else self.artefacts.load(entry, env, name, graph.bound(), gm, events, tell)
 
             entry, was_hit, call = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)

@@ -1,4 +1,4 @@
-"""The winners of measured choices: kept in the store, and shown in the trace.
+"""The winners of measured choices, as the store keeps them.
 
 Takes a store, and what a winner depends on beside the work: target, device, driver, options. Gives the two functions
 that the tuner reads and records winners with. Refuses nothing: an entry that is no winner of this version is removed,
@@ -16,8 +16,6 @@ from minductor.ir.artefact.winner import WINNER, Winner
 
 if TYPE_CHECKING:
     from minductor.runtime.store.store import Store
-    from minductor.runtime.tune.tune import Tuned
-    from minductor.tracing.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +49,3 @@ class Winners:
             self.store.put(self._key(work), {WINNER: winner.to_json().encode()})
         except OSError as error:
             logging.getLogger("minductor").info("not recorded: %s: %s", winner, error)
-
-
-def trace_tuning(trace: Trace, graph: str, tuned: Tuned) -> None:
-    """Shows how long the choice of one kernel's launch took, what won, and why other candidates could not."""
-    won = "nothing is recorded" if tuned.winner is None else str(tuned.winner)
-    trace.stage(
-        graph, f"tune {tuned.label}", tuned.seconds, {"measured": tuned.measured}, (*tuned.notes, won), None, str
-    )

@@ -207,7 +207,7 @@ class Kernels:
         configured: Callable[[LaunchMetadata], Mapping[str, bytes]] = lambda launch: {},
         tuner: Tuner | None = None,
         counters: Counters | None = None,
-        prepare: Callable[[Sequence[LaunchMetadata]], object] = list,
+        prepare: Callable[[Sequence[LaunchMetadata]], object] = lambda launches: None,
     ) -> None:
         """`unaligned` gives the files of one kernel for any pointers; it is called when the first such pointer comes.
 

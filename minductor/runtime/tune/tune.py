@@ -46,10 +46,6 @@ DEFAULT = "default"  # the name of a kernel's default launch
 Choose = Callable[..., Run]  # what a wrapper calls: `Tuner.choose` or `by_default`
 
 
-def _nothing(names: Sequence[str]) -> None:
-    del names
-
-
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """Functions that do the same, by name."""
@@ -58,7 +54,7 @@ class Candidates:
     make: Callable[[str], Run]  # returns a candidate, or raises: then it cannot win
     steps: Callable[[str], Iterable[str]]  # the candidates one step from a candidate
     has: Callable[[str], bool]  # whether there is a candidate of this name
-    prepare: Callable[[Sequence[str]], object] = _nothing  # is called before several candidates are made
+    prepare: Callable[[Sequence[str]], object] = lambda names: None  # is called before several candidates are made
     about: str = ""  # what candidates compute, for people: the symbol of a kernel
 
     @classmethod
