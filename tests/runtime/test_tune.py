@@ -264,6 +264,32 @@ def test_arguments_in_one_memory_stay_so_and_are_copied_once() -> None:
     assert torch.equal(held, right)
 
 
+@pytest.mark.parametrize(
+    ("size", "stride", "length"),
+    [((4, 6), (1, 4), 24), ((6, 4), (8, 1), 44), ((3, 5), (2, 7), 33), ((2, 3), (1, 20), 42), ((), (), 1)],
+    ids=["transposed", "rows with gaps", "both strided", "columns far apart", "one element"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool], ids=str)
+def test_a_copy_is_flat_and_of_the_length_that_is_needed(
+    size: tuple[int, ...], stride: tuple[int, ...], length: int, dtype: torch.dtype
+) -> None:
+    held = torch.randint(0, 255, (64 * dtype.itemsize,), dtype=torch.uint8)
+    held = held % 2 if dtype == torch.bool else held
+    before, arg = held.clone(), held.view(dtype).as_strided(size, stride, 5)
+    for overwritten, written in (((0,), (0,)), ((), (0,))):
+        memory = TrialMemory((arg,), overwritten, written)
+        (span,) = memory.spans
+        assert (span.before.dim(), span.before.dtype) == (1, torch.uint8)
+        assert span.before.numel() == span.results.numel() == length * dtype.itemsize
+        memory.begin()
+        arg.fill_(1)
+        held[: 5 * dtype.itemsize].fill_(0)  # another tensor's, which is no business of the copy
+        held[5 * dtype.itemsize :][: length * dtype.itemsize].fill_(1)  # what lies between the elements
+        memory.restore()
+        assert torch.equal(held[5 * dtype.itemsize :], before[5 * dtype.itemsize :])
+        assert not held[: 5 * dtype.itemsize].any()
+
+
 def test_what_is_only_written_counts_as_read_where_an_input_shares_its_memory() -> None:
     held = torch.arange(8.0)
 
