@@ -15,6 +15,7 @@ from torch import Tensor
 
 from minductor.core.errors import ChoiceByClock
 from minductor.ir.artefact.winner import Winner
+from minductor.runtime.tune import tune_memory
 from minductor.runtime.tune.tune import Candidates, Tuner
 from minductor.runtime.tune.tune_memory import NoRoom, TrialMemory
 
@@ -351,6 +352,22 @@ def test_copies_are_kept_by_the_host_where_the_device_has_no_piece_for_them(monk
     assert asked == [True, False] and held.sum() == 0
     with pytest.raises(NoRoom, match="take 800 bytes, and the host has 799 left"):
         TrialMemory((held,), (0,), room=lambda: 799)
+
+
+def test_copies_and_what_compares_them_take_a_tenth_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_memory, "SMALL", 0)
+    given, asked = 64 << 20, list[int]()
+
+    def room() -> int:
+        asked.append(1)
+        return 1 << 40
+
+    for size, is_far in ((given // 40, False), (given // 40 + 4096, True)):
+        asked.clear()
+        x, out = (torch.zeros(count, dtype=torch.uint8) for count in (given - size, size))
+        memory = TrialMemory((x, out), (1,), (1,), room)
+        assert bool(asked) == is_far, "two copies, of the contents and of the results"
+        assert memory.chunk * tune_memory.COMPARED <= memory.given // 20
 
 
 def test_nothing_is_measured_while_a_stream_is_captured() -> None:

@@ -293,8 +293,6 @@ class Tuner:
             if found and self.now() >= trial.ends:
                 self._log(f"the time for tuning {trial.work.label} is spent before {name} was tried")
                 break
-            if name == candidates.default:
-                continue
             try:
                 run = candidates.make(name)
             except Exception as error:
