@@ -356,7 +356,7 @@ def test_copies_are_kept_by_the_host_where_the_device_has_no_piece_for_them(monk
 
 def test_copies_and_what_compares_them_take_a_tenth_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_memory, "SMALL", 0)
-    given, asked = 64 << 20, list[int]()
+    given, asked = 128 << 20, list[int]()
 
     def room() -> int:
         asked.append(1)

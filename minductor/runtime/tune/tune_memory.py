@@ -21,7 +21,7 @@ import torch
 SMALL = 1 << 20  # bytes: copies up to this size always stay on the device
 SHARE = 20  # copies on the device may take one in so many bytes of the arguments; as many are for comparing
 COLD_SHARE = 4  # arguments of more than one in so many bytes of a cache are not expected there: other work has used it
-LEAST_CHUNK, MOST_CHUNK = 1 << 16, 1 << 24  # bytes that one comparison covers
+LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes that one comparison covers
 COMPARED = 20  # comparing a chunk takes at most so many times its bytes: 16-bit floats are widened
 FILLING = 0xA5  # fills memory that candidates only write, so that an element that is not written is found
 # by the bytes of a float: a relative tolerance, of its own size and of a typical size (matmul may use TF32)
