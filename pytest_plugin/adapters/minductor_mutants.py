@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "copy_(span.memory)",
     ),
     Mutant("wrong-candidate-wins", TUNE, "Tuner._right", "{} if reason else {name: run}", "{name: run}"),
-    Mutant("tie-wins", TUNE, "Tuner._descent", "< GAIN * min(", "< min("),
+    Mutant("tie-wins", TUNE, "_is_clearly_faster", "< GAIN * least", "< least"),
     Mutant("clock-believed", TUNE, "Tuner.seconds", "if not 0 < found < math.inf:", "if False:"),
     Mutant("half-of-a-tensor-put-back", TUNE_MEMORY, "reach", "(n - 1) * step", "(n - 1)"),
     # --- loop nests

@@ -196,7 +196,9 @@ def test_the_store_keeps_a_winner_for_one_place(tmp_path: Path) -> None:
     assert here.recall("work") == later, "the later one replaces it"
 
 
-@pytest.mark.parametrize("old", [b"warps=8", b"[]", b"{}", b'{"version": 0, "sizes": []}', b'{"version": 1}', None])
+@pytest.mark.parametrize(
+    "old", [b"warps=8", b"[]", b"{}", b'{"version": 0, "name": "warps=8", "sizes": []}', b'{"version": 1}', None]
+)
 def test_what_is_no_winner_of_this_version_is_removed(tmp_path: Path, old: bytes | None) -> None:
     store = Store(tmp_path)
     winners = Winners(store, ("sm_90",))

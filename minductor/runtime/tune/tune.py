@@ -110,7 +110,12 @@ def by_default(digest: str, affects: str, default: str, candidates: Mapping[str,
     return candidates[default]
 
 
-def _unflushed(memory: TrialMemory, cache: Callable[[torch.device], int]) -> Callable[[], object] | None:
+def _is_clearly_faster(least: Mapping[str, float], name: str, other: str) -> bool:
+    """Whether a candidate is faster than another one by more than what measurements of equal ones differ."""
+    return least[name] < GAIN * least[other]
+
+
+def _flush_of(memory: TrialMemory, cache: Callable[[torch.device], int]) -> Callable[[], object] | None:
     from minductor.runtime.tune.tune_memory import cache_flush
 
     return cache_flush(memory, cache)
@@ -252,7 +257,7 @@ class Tuner:
         run = work.candidates.make(work.candidates.default)
         memory = work.trial(args)
         try:
-            flush = _unflushed(memory, self.cache)
+            flush = _flush_of(memory, self.cache)
             ends = self.now() + min(left, WORK_SECONDS)
             return self._descent(_Trial(work, args, memory, flush, ends), run)
         finally:
@@ -275,9 +280,10 @@ class Tuner:
             least = self._measured(trial, {default: default_run, here: runs[here], **right})
             before = here if here in least else default
             best = min(least, key=lambda name: least[name])
-            here = best if least[best] < GAIN * min(least[before], least[default]) else before
+            here = best if _is_clearly_faster(least, best, before) else before
+            here = here if _is_clearly_faster(least, here, default) else default  # else an earlier step was luck
             seconds, default_seconds = least[here], least[default]
-            if here == before:
+            if here in (before, default):
                 break
             if self.now() >= trial.ends:
                 self._log(f"the time for tuning {work.label} is spent: {here} is the fastest so far")
