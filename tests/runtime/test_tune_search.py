@@ -156,14 +156,15 @@ def test_a_machine_that_grows_slow_and_fast_again_makes_no_winner() -> None:
     assert grid.chosen(grid.tuner()) == grid.default
 
 
-def test_a_step_that_was_luck_is_taken_back() -> None:
-    """One candidate seems fast in the first step; in the second, the default is the fastest again."""
+@pytest.mark.parametrize("later", [2.0, 0.99])
+def test_a_step_that_was_luck_is_taken_back(later: float) -> None:
+    """One candidate seems fast in the first step; in the second, it is not clearly faster than the default."""
     grid = Grid(lambda warps, block: 0.0)
 
     def seconds(warps: int, block: int) -> float:
         if len(grid.asked) <= tune.ROUNDS * 5:
             return 0.5 if (warps, block) == (4, 32) else 1.0
-        return {(2, 32): 1.0, (4, 32): 2.0}.get((warps, block), 1.5)
+        return {(2, 32): 1.0, (4, 32): later}.get((warps, block), 1.5)
 
     grid.seconds = seconds
     assert grid.chosen(grid.tuner()) == grid.default == grid.kept["work"].name
