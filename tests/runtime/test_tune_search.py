@@ -318,6 +318,26 @@ def test_a_candidate_that_raises_late_is_out() -> None:
         Tuner(lambda run: times[str(run())]).choose("work", "perf", "default", {"default": run("default", 0)}, ())()
 
 
+def test_what_cannot_be_compared_or_made_does_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scarce(memory: TrialMemory, affects: str) -> str:
+        raise torch.OutOfMemoryError("no memory for a chunk")
+
+    def unmade(name: str) -> Callable[..., str]:
+        if name != grid.default:
+            raise RuntimeError
+        return make(name)
+
+    monkeypatch.setattr(TrialMemory, "difference", scarce)
+    for way, reason in (("compare", "it raises OutOfMemoryError: no memory for a chunk"), ("make", "RuntimeError")):
+        grid = Grid(away_from(4, 32))
+        make = grid.make
+        if way == "make":
+            grid.make = unmade
+        tuner, held = grid.tuner(), torch.zeros(2)
+        assert grid.chosen(tuner, "work", held) == grid.default and held.tolist() == [1, 1]
+        assert tuner.refused["k_0 warps=4 block=32"] == reason
+
+
 def test_a_recorded_winner_that_is_no_candidate_is_decided_again() -> None:
     for old in ("warps=64 block=32", "", "by hand"):
         grid = Grid(away_from(4, 32))
@@ -378,6 +398,17 @@ def test_the_cache_is_emptied_for_tensors_that_are_large_for_it() -> None:
     large = 4 * tune_memory.SMALL
     assert flushed(large, large) is None, "the buffer would raise the peak"
     assert flushed(10 * large + 1, large) is not None, "one in twenty bytes of the arguments"
+
+
+def test_without_memory_for_it_the_cache_is_not_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = TrialMemory((torch.zeros(1 << 16),), (), (0,))
+
+    def none(*size: object, **given: object) -> Tensor:
+        raise torch.OutOfMemoryError("in pieces")
+
+    assert cache_flush(memory, lambda device: 1 << 16) is not None
+    monkeypatch.setattr(torch, "empty", none)
+    assert cache_flush(memory, lambda device: 1 << 16) is None
 
 
 def test_a_flush_writes_as_much_as_the_cache_holds() -> None:

@@ -302,7 +302,7 @@ class Tuner:
             try:
                 run = candidates.make(name)
             except Exception as error:
-                reason = str(error)
+                reason = str(error) or type(error).__name__
             else:
                 reason = self._fault(trial, run)
                 found |= {} if reason else {name: run}
@@ -340,9 +340,9 @@ class Tuner:
         trial.memory.begin()
         try:
             run(*trial.args)
+            return trial.memory.difference(trial.work.affects)  # which may find no memory for a chunk
         except Exception as error:
             return f"it raises {type(error).__name__}: {error}"
-        return trial.memory.difference(trial.work.affects)
 
     def _full_name(self, trial: _Trial, name: str) -> str:
         """The name of a candidate for people: behind the kernel's, if that is known."""

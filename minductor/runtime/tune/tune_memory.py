@@ -76,7 +76,10 @@ def cache_flush(memory: TrialMemory, cache: Callable[[torch.device], int]) -> Ca
     held = torch.cuda.memory_allocated(device) if device.type == "cuda" else memory.given
     if size > max(SMALL, _spare(device), held // SHARE):
         return None
-    return torch.empty(size, dtype=torch.uint8, device=device).zero_
+    try:
+        return torch.empty(size, dtype=torch.uint8, device=device).zero_
+    except torch.OutOfMemoryError:  # free memory may be fragmented
+        return None
 
 
 def reach(tensor: torch.Tensor) -> tuple[int, int]:
