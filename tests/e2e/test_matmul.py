@@ -293,13 +293,14 @@ def test_options_of_launches_keep_bits_where_they_are_to_stay() -> None:
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
-def test_a_launch_of_other_block_sizes_covers_all_elements(*, is_dynamic: bool) -> None:
+@pytest.mark.parametrize(("rows", "columns"), [(97, 80), (128, 256)], ids=["masked", "whole blocks"])
+def test_a_launch_of_other_block_sizes_covers_all_elements(rows: int, columns: int, *, is_dynamic: bool) -> None:
     """Its number of programs is derived from that of the block parameters."""
-    a, b = tensors(((97, 300), (300, 80)), F32)
+    a, b = tensors(((rows, 300), (300, columns)), F32)
     if is_dynamic:
         torch._dynamo.mark_dynamic(a, 0)
     (launch,) = read_launches(text_of(torch.mm, a, b, file=LAUNCHES, autotune=True))
-    sizes = {name: 97 for name, kind in launch.arguments.items() if kind == "i64"}
+    sizes = {name: rows for name, kind in launch.arguments.items() if kind == "i64"}
     assert bool(sizes) == is_dynamic
 
     def count(launch: LaunchMetadata) -> int:
@@ -311,7 +312,7 @@ def test_a_launch_of_other_block_sizes_covers_all_elements(*, is_dynamic: bool) 
         for other in (config, *neighbours(launch.choices, config)):
             x, y = (other[name] for name in blocks)
             made = launch.configured(other)
-            assert count(made) == -(-97 // y) * -(-80 // x)
+            assert count(made) == -(-rows // y) * -(-columns // x)
             assert (made.blocks["XBLOCK"], made.warps, made.variant) == (x, other["warps"], launch.label(other))
             assert launch.config_of(made.variant) == other
 
