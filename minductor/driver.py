@@ -272,8 +272,8 @@ class Compiler:
             events: list[tuple[str, str]] = []
 
             def load(entry: Entry) -> Any:
-                name = f"{role} {key[:12]}"
-                return boxed(gm) if is_dry else self.artefacts.load(entry, env, name, graph.bound(), gm, events)
+                name, tell = f"{role} {key[:12]}", partial(self.trace(env).measured, role)
+                return boxed(gm) if is_dry else self.artefacts.load(entry, env, name, graph.bound(), gm, events, tell)
 
             entry, was_hit, call = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)
             if not is_dry:

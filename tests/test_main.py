@@ -8,6 +8,7 @@ import pytest
 from minductor.__main__ import COMMANDS, main, usage
 from minductor.backends import resolve
 from minductor.commands.cache_command import readable
+from minductor.ir.artefact.winner import WINNER, Winner
 from minductor.runtime.store.store import Store, digest
 
 
@@ -61,6 +62,18 @@ def test_cache_shows_and_empties(cache: Path, capsys: pytest.CaptureFixture[str]
     assert main(["cache", "clear"]) == 0
     assert "removed 2 entries" in capsys.readouterr().out
     assert Store(cache).entries() == ()
+
+
+def test_cache_lists_what_autotuning_chose(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    won = Winner("warps=8", "fused_add_0", ((16, 31),), 2e-6, 5e-6, "NVIDIA H100", "12080")
+    Store(cache).put(digest("a"), {WINNER: won.to_json().encode()})
+    Store(cache).put(digest("b"), {WINNER: b"warps=8"})
+    assert main(["cache", "list"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith(
+        "winner: fused_add_0 for sizes 16 to 31: warps=8, 2.0 us instead of 5.0 us, on NVIDIA H100 with driver 12080"
+    )
+    assert second.endswith("winner: of another version")
 
 
 def test_cache_of_somebody_else_is_refused(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minductor.core.errors import MinductorError
+from minductor.ir.artefact.winner import WINNER, Winner
 
 if TYPE_CHECKING:
     from minductor.runtime.store.store import Entry, Store
@@ -30,8 +31,9 @@ def main(argv: list[str]) -> int:
         choices=("size", "list", "clear", "adopt"),
         nargs="?",
         default="size",
-        help="size: entries and bytes (the default); list: each entry, the longest unused first; clear: remove all, "
-        "also while other processes compile; adopt: use the cache of an older minductor, whose folder has no marker",
+        help="size: entries and bytes (the default); list: each entry, the longest unused first, with what autotuning "
+        "chose; clear: remove all, also while other processes compile; adopt: use the cache of an older minductor, "
+        "whose folder has no marker",
     )
     parser.add_argument("--dir", type=Path, metavar="PATH", help="another cache folder")
     given = parser.parse_args(argv)
@@ -90,9 +92,11 @@ def _summary(store: Store) -> str:
 
 
 def _what(entry: Entry) -> str:
-    """The role and the kernels of an entry's graph, from its report. An entry that holds no graph has no report."""
+    """The role and the kernels of an entry's graph, from its report; of a measured choice, what won and where."""
     import json
 
+    if WINNER in entry.contents:
+        return f"winner: {Winner.from_json(entry.text(WINNER)) or 'of another version'}"
     if "report.json" not in entry.contents:
         return "no report"
     facts = json.loads(entry.text("report.json"))

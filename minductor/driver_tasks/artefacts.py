@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 from minductor.backends import SOURCES, find_backend
 from minductor.driver_tasks.eager_fallback import Call
 from minductor.driver_tasks.stores import HINTS
+from minductor.driver_tasks.tuning_winners import Winners
 from minductor.pipeline import resolve
 
 if TYPE_CHECKING:
     from minductor.frontend.capture.captured_graph import Graph
     from minductor.ir.artefact.source import Source
+    from minductor.ir.artefact.winner import Winner
     from minductor.ir.plan.plan import Plan
     from minductor.runtime.build.pool import Pool
     from minductor.runtime.build.toolchain import Toolchain
     from minductor.runtime.launch.gpu import Gpu
     from minductor.runtime.launch.launch import Bind
     from minductor.runtime.store.store import Entry, Store
-    from minductor.runtime.tune.tune import Tuner
+    from minductor.runtime.tune.tune import Tuned, Tuner
     from minductor.target import Env
 
-WINNER = "winner.txt"  # the tuned choice of a kernel, an entry of its own in the store
 # The files of every graph. A graph that has no other file has no kernel.
 OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json", HINTS))
 VECTOR_BYTES = 16  # GPU kernels load vectors of this size; their address has to be a multiple of it
@@ -123,12 +125,20 @@ class Artefacts:
     # --- from files to a call
 
     def load(
-        self, entry: Entry, env: Env, name: str, objects: Mapping[str, Any], traced: Any, events: list[tuple[str, str]]
+        self,
+        entry: Entry,
+        env: Env,
+        name: str,
+        objects: Mapping[str, Any],
+        traced: Any,
+        events: list[tuple[str, str]],
+        tell: Callable[[Tuned], object] = lambda tuned: None,
     ) -> Call:
         """The call of a stored graph.
 
         `objects`: the objects of this process that the graph names. `traced`: its ATen graph. The call appends its
-        launches, allocations and frees to `events` if the options ask for them.
+        launches, allocations and frees to `events` if the options ask for them. `tell` is called for each kernel that
+        the call measures.
         """
         from minductor.frontend.capture.capture import sources
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
@@ -139,7 +149,7 @@ class Artefacts:
             from minductor.runtime.launch.load import load_library
 
             return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where)
-        tuner = self.tuner(env)
+        tuner = self.tuner(env, tell)
         kernels = self.kernels(entry, env, tuner)
         if WRAPPER_FX in entry.contents:
             from minductor.runtime.launch import fx
@@ -183,27 +193,23 @@ class Artefacts:
         call = launch(entry.text(WRAPPER), self.kernels(entry, env, tuner), "choice", {}, [], tuner.choose)
         call(args)
 
-    def tuner(self, env: Env) -> Tuner:
+    def tuner(self, env: Env, tell: Callable[[Tuned], object] = lambda tuned: None) -> Tuner:
         """What measures choices of a kernel. The store keeps the winners, so that a warm start measures nothing."""
-        from minductor.runtime.tune.tune import Tuner, device_clock, device_name, wall_clock
+        from minductor.runtime.tune.tune import Tuner
+        from minductor.runtime.tune.tune_clock import device_clock, device_name, wall_clock
 
         is_cuda = env.target.kind == "cuda"
         clock = self.tuning_clock or (device_clock if is_cuda else wall_clock)
         if not env.options.autotune:
             return Tuner(clock)
-        from minductor.runtime.store.store import digest
+        device, driver = (device_name(), self.gpu.driver.version()) if is_cuda else ("", "")
+        place = (env.target.name, device, driver, env.options.fingerprint(), self.compiler_digest)
+        kept = Winners(self.store_of(env), place)
 
-        store = self.store_of(env)
-        place = (env.target.name, device_name() if is_cuda else "", env.options.fingerprint(), self.compiler_digest)
+        def keep(work: str, winner: Winner) -> None:
+            kept.keep(work, replace(winner, device=device, driver=driver))
 
-        def recall(work: str) -> str | None:
-            entry = store.get(digest("winner", work, *place))
-            return None if entry is None else entry.text(WINNER)
-
-        def keep(work: str, winner: str) -> None:
-            store.put(digest("winner", work, *place), {WINNER: winner.encode()})
-
-        return Tuner(clock, recall, keep, is_deterministic=env.options.deterministic)
+        return Tuner(clock, kept.recall, keep, is_deterministic=env.options.deterministic, tell=tell)
 
 
 def texts(entry: Entry) -> dict[str, str]:

@@ -27,6 +27,7 @@ from minductor.core.errors import BadOptionValue
 
 if TYPE_CHECKING:
     from minductor.ir.report.report import Report
+    from minductor.runtime.tune.tune import Tuned
 
 EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
 # The level from which a part of a record is shown.
@@ -260,6 +261,12 @@ class Trace:
         record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text)
         for sink in self.sinks:
             sink.record(record)
+
+    def measured(self, graph_name: str, tuned: Tuned) -> None:
+        """Shows how long it took to choose the launch of one kernel, what won, and why other candidates could not."""
+        won = f"winner: {tuned.winner}" if tuned.winner else "nothing is recorded"
+        counts, notes = {"measured": tuned.measured}, (*tuned.notes, won)
+        self.stage(graph_name, f"tune {tuned.label}", tuned.seconds, counts, notes, None, str)
 
     def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
         """Calls `write` with the folder of the graph's stages, if the trace is a folder."""

@@ -14,6 +14,7 @@ TILE = "minductor.codegen.triton.triton_tile"
 WRAPPER = "minductor.codegen.wrapper.wrapper_python"
 REUSE = "minductor.passes.memory.reuse"
 MEMORY = "minductor.passes.memory.memory"
+TUNE, TUNE_MEMORY = "minductor.runtime.tune.tune", "minductor.runtime.tune.tune_memory"
 CPU_PLACE = "minductor.passes.schedule.cpu_place"
 GPU_PLACE = "minductor.passes.schedule.gpu_place"
 GPU_STEPS = "minductor.passes.schedule.gpu_steps"
@@ -93,12 +94,15 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- choices by measure
     Mutant(
         "target-not-put-back",
-        "minductor.runtime.tune.tune_memory",
+        TUNE_MEMORY,
         "TrialMemory.restore",
         "copy_(span.before)",
         "copy_(span.memory)",
     ),
-    Mutant("wrong-candidate-wins", "minductor.runtime.tune.tune", "Tuner._fastest", "if reason:", "if False:"),
+    Mutant("wrong-candidate-wins", TUNE, "Tuner._right", "{} if reason else {name: run}", "{name: run}"),
+    Mutant("tie-wins", TUNE, "_is_clearly_faster", "< GAIN * least", "< least"),
+    Mutant("clock-believed", TUNE, "Tuner.seconds", "if not 0 < found < math.inf:", "if False:"),
+    Mutant("half-of-a-tensor-put-back", TUNE_MEMORY, "reach", "(n - 1) * step", "(n - 1)"),
     # --- loop nests
     Mutant("nest-scatter-in-any-order", ORDERED, "ordered_axes", "free &= {", "free |= {"),
     Mutant("nest-scan-in-vectors", CPU_PLACE, "_Placer.loop", 'kind = "serial"', 'kind = "vector"'),

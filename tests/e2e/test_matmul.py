@@ -14,7 +14,9 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.driver import Compiled, Compiler
-from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
+from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, read_launches
+from minductor.ir.program.choices import neighbours
+from minductor.runtime.launch.cuda import evaluate, steps
 from minductor.runtime.tune import tune
 from pytest_plugin.oracle.compiled import Compile
 
@@ -282,14 +284,39 @@ def test_an_operand_is_computed_on_the_way_if_that_is_seldom(columns: int, kerne
     assert len(read_launches(text_of(lambda a, b: (a + 1) @ b, a, b, file=LAUNCHES))) == 1
 
 
-def test_rows_of_other_launches_keep_bits_where_they_are_to_stay() -> None:
+def test_options_of_launches_keep_bits_where_they_are_to_stay() -> None:
     """The blocks of the inner axis, and warps that join values, decide in which order sums are added up."""
     given = tensors(((64, 300), (300, 64)), F32)
     texts = [text_of(torch.mm, *given, file=LAUNCHES, autotune=True, deterministic=d) for d in (False, True)]
-    free, kept = ({launch.variant for launch in read_launches(text)} for text in texts)
-    assert free > kept and free - kept == {"R0_BLOCK=16", "R0_BLOCK=64"}
+    (free,), (kept,) = (read_launches(text) for text in texts)
+    assert dict(free.choices) == {**kept.choices, "R0_BLOCK": (16, 32, 64)}
     text = text_of(lambda a, b: a.sum(1), *given, file=LAUNCHES, autotune=True, deterministic=True)
-    assert len(read_launches(text)) == 1
+    assert not read_launches(text)[0].choices
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(97, 80), (128, 256)], ids=["masked", "whole blocks"])
+def test_a_launch_of_other_block_sizes_covers_all_elements(rows: int, columns: int, *, is_dynamic: bool) -> None:
+    """Its number of programs is derived from that of the block parameters."""
+    a, b = tensors(((rows, 300), (300, columns)), F32)
+    if is_dynamic:
+        torch._dynamo.mark_dynamic(a, 0)
+    (launch,) = read_launches(text_of(torch.mm, a, b, file=LAUNCHES, autotune=True))
+    sizes = {name: rows for name, kind in launch.arguments.items() if kind == "i64"}
+    assert bool(sizes) == is_dynamic
+
+    def count(launch: LaunchMetadata) -> int:
+        places = {name: number for number, name in enumerate(sizes)}
+        return evaluate(steps(launch.programs, places), list(sizes.values()))
+
+    blocks = ("XBLOCK", "YBLOCK")
+    for config in neighbours(launch.choices, launch.config):
+        for other in (config, *neighbours(launch.choices, config)):
+            x, y = (other[name] for name in blocks)
+            made = launch.configured(other)
+            assert count(made) == -(-rows // y) * -(-columns // x)
+            assert (made.blocks["XBLOCK"], made.warps, made.variant) == (x, other["warps"], launch.label(other))
+            assert launch.config_of(made.variant) == other
 
 
 def _named_inside(text: str, variant: str) -> list[tuple[str, list[str]]]:

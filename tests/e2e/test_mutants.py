@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from minductor.ir.program.signature import pointer_role
 from minductor.runtime.launch.interpret import Interpreter
 from minductor.runtime.store.store import Store
-from minductor.runtime.tune import tune
+from minductor.runtime.tune import tune_clock
+from minductor.runtime.tune.tune_memory import TrialMemory
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.oracle.accuracy import Policy
@@ -299,10 +300,70 @@ def test_a_fast_kernel_with_other_results(compiled: Compile, monkeypatch: pytest
         return 1.0 if ran else 2.0
 
     monkeypatch.setattr(Interpreter, "bind", bind)
-    monkeypatch.setattr(tune, "wall_clock", clock)
+    monkeypatch.setattr(tune_clock, "wall_clock", clock)
     run = compiled(torch.mm, torch.randn(32, 48), torch.randn(48, 64), options={"autotune": True, "matmul": "auto"})
-    assert ran == [], "the library ran last"
+    assert ran == ["mm_0"], "it ran once, to be compared"
     assert run.report.kernels == 1
+
+
+@pytest.fixture
+def rounding(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], list[str]]:
+    """Our kernel of a product rounds, as a candidate may, and takes a number of seconds where the library takes 1.
+
+    Returns what lists the kernels that ran last.
+    """
+
+    def pretend(seconds: float) -> list[str]:
+        ran: list[str] = []
+
+        def bind(kernels: Interpreter, symbol: str) -> Callable[..., int]:
+            roles = [pointer_role(name) for name in kernels.launches[symbol].arguments]
+
+            def run(*args: Any) -> int:
+                ran.append(symbol)
+                a, b = sorted((arg for arg, role in zip(args, roles, strict=False) if role == "in"), key=len)
+                torch.mm(a, b, out=args[roles.index("out")]).mul_(1.0003)
+                return 0
+
+            return run
+
+        def clock(run: Callable[[], object]) -> float:
+            ran.clear()
+            run()
+            found = seconds if ran else 1.0
+            ran.clear()
+            return found
+
+        monkeypatch.setattr(Interpreter, "bind", bind)
+        monkeypatch.setattr(tune_clock, "wall_clock", clock)
+        return ran
+
+    return pretend
+
+
+@pytest.mark.must_fail_under("tie-wins")
+@pytest.mark.devices("interpret")
+def test_a_kernel_that_is_hardly_faster(compiled: Compile, rounding: Callable[[float], list[str]]) -> None:
+    ran = rounding(0.99)
+    compiled(torch.mm, torch.randn(32, 48), torch.randn(48, 64), options={"autotune": True, "matmul": "auto"})
+    assert ran == [], "the library stays"
+
+
+@pytest.mark.must_fail_under("clock-believed")
+@pytest.mark.devices("interpret")
+def test_a_kernel_that_takes_no_time(compiled: Compile, rounding: Callable[[float], list[str]]) -> None:
+    ran = rounding(0.0)
+    compiled(torch.mm, torch.randn(32, 48), torch.randn(48, 64), options={"autotune": True, "matmul": "auto"})
+    assert ran == [], "the library stays"
+
+
+@pytest.mark.must_fail_under("half-of-a-tensor-put-back")
+@pytest.mark.devices("interpret")
+def test_a_sum_that_is_added_to_a_transposed_tensor(compiled: Compile) -> None:
+    given = (torch.randn(64, 32).t(), torch.randn(32, 48), torch.randn(48, 64))
+    compiled(lambda x, a, b: x.add_(a @ b), *given, options={"autotune": True, "matmul": "auto"})
+    memory = TrialMemory((torch.zeros(8, 6)[:, ::2].t(),), (0,))
+    assert [span.before.numel() for span in memory.spans] == [4 * (7 * 6 + 2 * 2 + 1)], "to the last byte"
 
 
 @pytest.mark.must_fail_under("target-not-put-back")

@@ -10,7 +10,7 @@ from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder, combine
-from minductor.ir.program.choices import Choice, neighbours
+from minductor.ir.program.choices import Choice, open_choices
 from minductor.ir.program.dots import find_dots, sides_of
 from minductor.ir.program.loops import Loop, Schedule
 from minductor.ir.program.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref
@@ -103,6 +103,10 @@ def test_a_default_is_an_option() -> None:
 
 
 def test_what_affects_bits_stays_where_bits_must() -> None:
-    choices = [Choice("i2", "bits", (32, 64), 64), Choice("i0", "perf", (32, 64), 32)]
-    assert {c["i2"] for c in neighbours(choices, is_deterministic=True)} == {64}
-    assert len(list(neighbours(choices, is_deterministic=False))) == 2
+    sums, rows, one = (
+        Choice("i2", "bits", (32, 64), 64),
+        Choice("i0", "perf", (32, 64), 32),
+        Choice("r", "perf", (8,), 8),
+    )
+    assert open_choices([sums, rows, one], is_deterministic=True) == (rows,)
+    assert open_choices([sums, rows, one], is_deterministic=False) == (sums, rows)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from minductor.codegen.cpp.cpp_kernels import kernel_text
 from minductor.codegen.triton.triton_kernels import kernel_functions
-from minductor.codegen.triton.triton_launch import other_launches
+from minductor.codegen.triton.triton_launch import launch_choices_of, launch_metadata
 from minductor.codegen.triton.triton_launch import programs as programs_of
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
@@ -217,4 +217,6 @@ def test_autotuning_of_a_bundle_of_many_axes_tries_other_numbers_of_warps() -> N
     """Five parts have more axes than one tile: the launches with other warps ask for no tile of the whole kernel."""
     made = kernels(bundle(schedule(several(*[(4000 + n,) for n in range(5)]), GPU), GPU))
     assert [len(bundled_kernels(kernel)) for kernel in made] == [5, 5]
-    assert [label for label, _ in other_launches(made[0], GPU)] == ["warps=2", "warps=8"]
+    assert [(c.id, c.options) for c in launch_choices_of(made[0], GPU)] == [("warps", (2, 4, 8))]
+    names = dict.fromkeys(signature(made[0]).storages, F32)
+    assert launch_metadata(made[0], "k", names, launch_choices_of(made[0], GPU)).choices == {"warps": (2, 4, 8)}

@@ -16,6 +16,8 @@ const void* launched = nullptr;
 unsigned long long shape[7], stream_given = 0, words[64];
 
 int cuInit(unsigned) { return 0; }
+int version = 12080;
+int cuDriverGetVersion(int* found) { return *found = version, 0; }
 int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 int cuLibraryLoadData(void** library, const char* binary, void*, void*, unsigned, void*, void*, unsigned) {
   const bool is_real = std::strncmp(binary, "\x7f" "ELF", 4) == 0;

@@ -27,6 +27,7 @@ from minductor.driver import Compiler
 from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.graph_passes.retarget import retarget
 from minductor.ir.artefact.launch_metadata import COUNTER, LAUNCHES, LaunchMetadata, Postfix, print_launches
+from minductor.ir.artefact.winner import WINNER, Winner
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler, probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
@@ -37,7 +38,8 @@ from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
 from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, launch_of
 from minductor.runtime.launch.launch import KERNELS
 from minductor.runtime.launch.load import Library, load_library
-from minductor.runtime.store.store import Store
+from minductor.runtime.store.store import Entry, Store
+from minductor.runtime.tune.tune import Tuner
 from minductor.target import Env, by_name
 
 HERE = Path(__file__).parent
@@ -446,13 +448,20 @@ def test_the_way_from_the_graph_to_the_launch(fake: Fake, tmp_path: Path, monkey
             assert (pool.jobs, len(kernels)) == (jobs, loaded)
 
 
-def test_a_launch_is_chosen_by_measure(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cold, every number of warps is compiled and tried; warm, what won is loaded and nothing is measured."""
+def test_a_launch_is_chosen_by_measure(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cold, every number of warps is compiled and tried; warm, what won is loaded and nothing is measured.
+
+    Another driver is another machine: the same launches are measured again.
+    """
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     monkeypatch.setattr(launch, "empty_strided_cuda", lambda *given: torch.empty_strided(*given[:2], dtype=given[2]))
     monkeypatch.setattr(launch, "raw_stream", lambda number: STREAM + number)
     ctypes.c_int.in_dll(fake.state, "real_words").value = 4
+    version = ctypes.c_int.in_dll(fake.state, "version")
     asked: list[int] = []
+    options = {"autotune": True, "trace": "1"}
 
     def clock(run: Callable[[], object]) -> float:
         run()
@@ -461,17 +470,60 @@ def test_a_launch_is_chosen_by_measure(fake: Fake, tmp_path: Path, monkeypatch: 
 
     pool = Counted(1)
     with contextlib.closing(pool):
-        for is_cold in (True, False):
+        for driver, is_measured in ((12080, True), (12080, False), (13000, True)):
             torch._dynamo.reset()
             asked.clear()
+            version.value = driver
             compiler = Pretending(Store(tmp_path), fake, pool)
             compiler.artefacts.tuning_clock = clock
             run = torch.compile(
-                lambda x: torch.tanh(x) * 0.5, backend=lambda gm, i, c=compiler: c(gm, i, options={"autotune": True})
+                lambda x: torch.tanh(x) * 0.5, backend=lambda gm, i, c=compiler: c(gm, i, options=options)
             )
             run(torch.randn(5000))
             assert fake.shape()[3] == 8 * 32, "most warps are the fastest by this clock"
-            assert (pool.jobs, {*asked}) == (3, {64, 128, 256} if is_cold else set())
+            assert (pool.jobs, {*asked}) == (3, {64, 128, 256} if is_measured else set())
+            lines = [line for line in capsys.readouterr().err.splitlines() if "minductor inference tune " in line]
+            assert [line.endswith(f" ms measured={len(asked)}") for line in lines] == [True] * is_measured
+    entries = [entry for entry in Store(tmp_path).entries() if WINNER in entry.contents]
+    winners = [Winner.from_json(entry.text(WINNER)) for entry in entries]
+    assert [(won.name, won.driver) for won in winners if won] == [("warps=8", "12080"), ("warps=8", "13000")]
+    assert all(won and won.kernel.startswith("fused_tanh_mul") for won in winners)
+
+
+def test_the_launches_of_a_step_are_compiled_side_by_side(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are begun before one is waited for, and the store keeps what was compiled."""
+    order: list[str] = []
+
+    class Noting(Pool):
+        def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+            made: LaunchMetadata = args[1]
+            order.append(f"begin {made.variant}")
+            done: Future[Any] = Future()
+
+            def result(timeout: float | None = None) -> KernelFacts:
+                order.append(f"wait for {made.variant}")
+                return KernelFacts(made.name, {}, made.warps, "", b"kernel 6k", 8, 0, 0, "k", 32 * made.warps)
+
+            monkeypatch.setattr(done, "result", result)
+            return done
+
+    tuned = replace(LAUNCH, choices={"warps": (4, 8, 16)}, warps=8)
+    contents = {**files(BINARY, launch=tuned), KERNELS: b"def k(): ..."}
+    args = (torch.ones(4), torch.ones(4, dtype=torch.float64), 8, 1.0, STREAM)
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        return 1 / fake.shape()[3]
+
+    for _ in range(2):
+        gpu = Gpu(lambda: Toolchain(probe(), os.environ), {}, fake.driver.path)
+        gpu.workers = Noting(1)
+        entry, tuner = Entry("key", "main", tmp_path, contents), Tuner(clock)
+        gpu.kernels(entry, "90", Store(tmp_path / "store"), tuner).bind("k")(*args)
+        assert tuner.measured > 0 and fake.shape()[3] == 32 * 16
+        assert order == ["begin warps=4", "begin warps=16", "wait for warps=4", "wait for warps=16"]
 
 
 def test_a_launch_is_chosen_again_for_sizes_of_more_bits(

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from minductor.core.errors import ChoiceByClock
-from minductor.runtime.tune.tune import Tuner
+from minductor.ir.artefact.winner import Winner
+from minductor.runtime.tune import tune_memory
+from minductor.runtime.tune.tune import Candidates, Tuner
 from minductor.runtime.tune.tune_memory import NoRoom, TrialMemory
 
 
@@ -43,11 +45,11 @@ class Lane:
 
 
 def test_the_fastest_wins_once() -> None:
-    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, str]()
+    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, Winner]()
     tuner = Tuner(lane.clock, keep=kept.__setitem__)
     chosen = tuner.choose("work", "bits", "extern", lane.candidates(), ())
     assert lane.ran == [], "nothing is measured before the first call"
-    assert chosen() == "native" and kept == {"work": "native"}
+    assert chosen() == "native" and kept == {"work": Winner("native", "work", (), 1.0, 2.0)}
     measured = tuner.measured
     assert chosen() == "native" and tuner.measured == measured
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native", "equal work is measured once"
@@ -76,20 +78,20 @@ def test_a_tie_stays_with_the_default() -> None:
 
 def test_a_warm_start_measures_nothing() -> None:
     lane = Lane({"extern": 1.0, "native": 2.0})
-    tuner = Tuner(lane.clock, recall={"work": "native"}.get)
+    tuner = Tuner(lane.clock, recall={"work": Winner("native")}.get)
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native"
     assert tuner.measured == 0 and lane.ran == ["native"]
 
 
 def test_what_was_kept_of_another_version_is_measured_again() -> None:
     lane = Lane({"extern": 1.0, "native": 2.0})
-    tuner = Tuner(lane.clock, recall={"work": "by hand"}.get)
+    tuner = Tuner(lane.clock, recall={"work": Winner("by hand")}.get)
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
 
 
 def test_no_clock_decides_about_bits_where_they_must_not_change() -> None:
     lane = Lane({"extern": 2.0, "native": 1.0})
-    tuner = Tuner(lane.clock, recall={"work": "native"}.get, is_deterministic=True)
+    tuner = Tuner(lane.clock, recall={"work": Winner("native")}.get, is_deterministic=True)
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
     assert tuner.choose("other", "perf", "extern", lane.candidates(), ())() == "native"
     with pytest.raises(ChoiceByClock):
@@ -117,12 +119,13 @@ def test_what_cannot_be_made_is_no_candidate() -> None:
         return lane.run(name)
 
     tuner = Tuner(lane.clock)
-    chosen = tuner.launch("work", "perf", "default", tuple(lane.times), make)
+    chosen = tuner.launch("work", "perf", Candidates.among("default", tuple(lane.times), make))
     assert made == [] and chosen() == "less" and chosen() == "less"
     assert tuner.refused == {"much": "too much shared memory"}
     assert sorted(made) == ["default", "less", "less", "much"], "what lost is made once"
-    warm = Tuner(lane.clock, recall=tuner.winners.get)
-    assert warm.launch("work", "perf", "default", tuple(lane.times), make)() == "less" and warm.measured == 0
+    warm = Tuner(lane.clock, recall={"work": Winner("less")}.get)
+    assert warm.launch("work", "perf", Candidates.among("default", tuple(lane.times), make))() == "less"
+    assert warm.measured == 0
 
 
 def test_a_default_that_cannot_be_made_is_an_error() -> None:
@@ -130,7 +133,7 @@ def test_a_default_that_cannot_be_made_is_an_error() -> None:
         raise RuntimeError(name)
 
     with pytest.raises(RuntimeError, match="default"):
-        Tuner().launch("work", "perf", "default", ("default", "other"), make)()
+        Tuner().launch("work", "perf", Candidates.among("default", ("default", "other"), make))()
 
 
 # --- what candidates leave in memory ------------------------------------------------------------------------------
@@ -262,6 +265,32 @@ def test_arguments_in_one_memory_stay_so_and_are_copied_once() -> None:
     assert torch.equal(held, right)
 
 
+@pytest.mark.parametrize(
+    ("size", "stride", "length"),
+    [((4, 6), (1, 4), 24), ((6, 4), (8, 1), 44), ((3, 5), (2, 7), 33), ((2, 3), (1, 20), 42), ((), (), 1)],
+    ids=["transposed", "rows with gaps", "both strided", "columns far apart", "one element"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool], ids=str)
+def test_a_copy_is_flat_and_of_the_length_that_is_needed(
+    size: tuple[int, ...], stride: tuple[int, ...], length: int, dtype: torch.dtype
+) -> None:
+    held = torch.randint(0, 255, (64 * dtype.itemsize,), dtype=torch.uint8)
+    held = held % 2 if dtype == torch.bool else held
+    before, arg = held.clone(), held.view(dtype).as_strided(size, stride, 5)
+    for overwritten, written in (((0,), (0,)), ((), (0,))):
+        memory = TrialMemory((arg,), overwritten, written)
+        (span,) = memory.spans
+        assert (span.before.dim(), span.before.dtype) == (1, torch.uint8)
+        assert span.before.numel() == span.results.numel() == length * dtype.itemsize
+        memory.begin()
+        arg.fill_(1)
+        held[: 5 * dtype.itemsize].fill_(0)  # another tensor's, which is no business of the copy
+        held[5 * dtype.itemsize :][: length * dtype.itemsize].fill_(1)  # what lies between the elements
+        memory.restore()
+        assert torch.equal(held[5 * dtype.itemsize :], before[5 * dtype.itemsize :])
+        assert not held[: 5 * dtype.itemsize].any()
+
+
 def test_what_is_only_written_counts_as_read_where_an_input_shares_its_memory() -> None:
     held = torch.arange(8.0)
 
@@ -295,7 +324,7 @@ def test_an_error_while_measuring_leaves_all_as_it_was(fault: type[BaseException
 
 
 def test_nothing_is_measured_without_room_for_copies() -> None:
-    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, str]()
+    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, Winner]()
     tuner = Tuner(lane.clock, keep=kept.__setitem__, room=lambda: 1 << 20)
     held = torch.zeros(1 << 20)
     chosen = tuner.choose("work", "bits", "extern", lane.candidates(), (0,))
@@ -323,6 +352,22 @@ def test_copies_are_kept_by_the_host_where_the_device_has_no_piece_for_them(monk
     assert asked == [True, False] and held.sum() == 0
     with pytest.raises(NoRoom, match="take 800 bytes, and the host has 799 left"):
         TrialMemory((held,), (0,), room=lambda: 799)
+
+
+def test_copies_and_what_compares_them_take_a_tenth_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_memory, "SMALL", 0)
+    given, asked = 128 << 20, list[int]()
+
+    def room() -> int:
+        asked.append(1)
+        return 1 << 40
+
+    for size, is_far in ((given // 40, False), (given // 40 + 4096, True)):
+        asked.clear()
+        x, out = (torch.zeros(count, dtype=torch.uint8) for count in (given - size, size))
+        memory = TrialMemory((x, out), (1,), (1,), room)
+        assert bool(asked) == is_far, "two copies, of the contents and of the results"
+        assert memory.chunk * tune_memory.COMPARED <= memory.given // 20
 
 
 def test_nothing_is_measured_while_a_stream_is_captured() -> None:
@@ -353,11 +398,14 @@ def test_sizes_have_winners_by_powers_of_two() -> None:
         name, _, n = ran[-1].partition(" ")
         return float(n) if name == "small" else 100.0
 
-    kept: dict[str, str] = {}
+    kept: dict[str, Winner] = {}
     candidates = {name: run(name) for name in ("large", "small")}
     chosen = Tuner(clock, keep=kept.__setitem__).choose("work", "perf", "large", candidates, (), (), (0,))
     assert [chosen(n) for n in (10, 2000, 8, 15, 1024)] == ["small", "large", "small", "small", "large"]
-    assert sorted(kept.values()) == ["large", "small"]
+    assert sorted((won.name, won.sizes) for won in kept.values()) == [
+        ("large", ((1024, 2047),)),
+        ("small", ((8, 15),)),
+    ]
     warm = Tuner(clock, recall=kept.get)
     again = warm.choose("work", "perf", "large", candidates, (), (), (0,))
     assert [again(n) for n in (2000, 10)] == ["large", "small"] and warm.measured == 0

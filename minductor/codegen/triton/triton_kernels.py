@@ -3,7 +3,7 @@
 Takes a Plan (or one Kernel) whose kernels have schedules of grid loops. Gives the unit of text, complete with the
 functions of our own that it uses. Refuses what Triton cannot write (Unwritable). The text depends on shapes and dtypes
 only; block sizes are parameters of a launch. A second unit, `launches.json`, says how each kernel is launched; where
-choices are to be measured, it also has the launches with other options.
+choices are to be measured, it also lists their options.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from minductor.codegen.cpp.cpp_kernels import comment
 from minductor.codegen.triton.triton_launch import (
     LAST,
     finishing_parts,
+    launch_choices_of,
     launch_metadata,
-    other_launches,
     parameters,
     shared_parts,
 )
@@ -46,8 +46,8 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
             symbols.append(line.symbol)
             functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
-            rows = {"": bodies[line.id], **(dict(other_launches(bodies[line.id], env)) if env.options.autotune else {})}
-            launches += (launch_metadata(kernel, line.symbol, dtypes, label) for label, kernel in rows.items())
+            choices = launch_choices_of(bodies[line.id], env) if env.options.autotune else ()
+            launches.append(launch_metadata(bodies[line.id], line.symbol, dtypes, choices))
     if not symbols:
         return ()
     module = Unit("kernels", unit_text(functions.values()), tuple(symbols), "py")

@@ -6,7 +6,7 @@ compile and launch the kernel. Refuses a kernel without a schedule (ValueError).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,8 +14,8 @@ from minductor.codegen.triton.triton_values import triton_type
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Const, Expr, FloorDiv, Max, Min, Mod, Product, Sum, Symbol, as_int, floordiv
 from minductor.ir.artefact.launch_metadata import COUNTER, LaunchMetadata, Postfix
-from minductor.ir.program.choices import Choice, defaults, neighbours
-from minductor.ir.program.loops import Loop, Step, loops, positions
+from minductor.ir.program.choices import Choice, defaults, open_choices
+from minductor.ir.program.loops import Loop, loops, positions
 from minductor.ir.program.nodes import Kernel
 from minductor.ir.program.signature import pointer_names, signature
 from minductor.target import Env
@@ -88,18 +88,25 @@ def shared_parts(kernel: Kernel) -> tuple[Kernel, ...]:
     return parts[: len(parts) - len(finishing_parts(kernel))]
 
 
-def programs(kernel: Kernel) -> Postfix:
-    """The number of programs of a launch: the sum over the kernels that `bundle` put side by side."""
-    return _chain([_programs(side) for side in shared_parts(kernel)], "+")
+def programs(kernel: Kernel, open_blocks: Container[str] = ()) -> Postfix:
+    """The number of programs of a launch: the sum over the kernels that `bundle` put side by side.
+
+    The block parameters in `open_blocks` stay names; the other ones are replaced by their sizes.
+    """
+    return _chain([_programs(side, open_blocks) for side in shared_parts(kernel)], "+")
 
 
-def _programs(kernel: Kernel) -> Postfix:
+def _programs(kernel: Kernel, open_blocks: Container[str]) -> Postfix:
     """The product of the numbers of blocks along the axes that are not reduced."""
     factors: list[Postfix] = []
     extents = {axis.name: axis.extent for axis in kernel.axes}
     for dim in tile_of(kernel):
         count = floordiv(extents[dim.axis] + (dim.block - 1), dim.block)
-        if not dim.is_reduced and as_int(count) != 1:
+        if dim.is_reduced:
+            continue
+        if dim.parameter in open_blocks:
+            factors.append((*postfix(extents[dim.axis]), dim.parameter, "+", 1, "-", dim.parameter, "//"))
+        elif as_int(count) != 1:
             factors.append(postfix(count))
     return _chain(factors, "*") or (1,)
 
@@ -142,43 +149,49 @@ def _chain(operands: Iterable[Postfix], operator: str) -> Postfix:
     return found
 
 
-def launch_metadata(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], variant: str = "") -> LaunchMetadata:
-    """How the function `symbol` of a kernel is launched, with the default options of the kernel's choices."""
+def launch_metadata(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], choices: Sequence[Choice] = ()
+) -> LaunchMetadata:
+    """How the function `symbol` of a kernel is launched, with the default options of the kernel's choices.
+
+    `choices`: those of the kernel's choices whose options may be measured.
+    """
     found = defaults(kernel.choices)
     warps, stages, registers = (found.get(name) for name in ("warps", "stages", "registers"))
     assert isinstance(warps, int) and isinstance(stages, int | None) and isinstance(registers, int | None)
     kinds = dict(parameters(kernel, dtypes))
-    return LaunchMetadata(symbol, kinds, programs(kernel), blocks(kernel), warps, stages, registers, variant)
+    options = _options(kernel, choices)
+    has_blocks = not options.keys() <= {"warps", "stages"}
+    return LaunchMetadata(
+        symbol,
+        kinds,
+        programs(kernel),
+        blocks(kernel),
+        warps,
+        stages,
+        registers,
+        choices=options,
+        grid=programs(kernel, options) if has_blocks else (),
+    )
 
 
-def other_launches(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
-    """The launches with other options of the kernel's choices, which share its text: what differs, and the kernel."""
-    launch = tuple(choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice))
-    for config in neighbours(launch, is_deterministic=env.options.deterministic):
-        changed = {name: option for name, option in config.items() if option != defaults(launch)[name]}
-        choices = tuple(replace(choice, default=config.get(choice.id, choice.default)) for choice in kernel.choices)
-        assert kernel.schedule is not None
-        axes = {axis.name for axis in kernel.axes}
-        blocks = {name: option for name, option in changed.items() if name in axes and isinstance(option, int)}
-        schedule = replace(kernel.schedule, steps=_resized(kernel.schedule.steps, blocks))
-        dims = (dim for part in shared_parts(kernel) for dim in tile_of(part)) if blocks else ()
-        names = {dim.axis: dim.parameter for dim in dims}
-        label = " ".join(f"{names.get(name, name)}={option}" for name, option in changed.items())
-        yield label, replace(kernel, schedule=schedule, choices=choices)
+def _options(kernel: Kernel, choices: Sequence[Choice]) -> dict[str, tuple[int, ...]]:
+    """The options of each choice. The choice of the block size of an axis gets the name of the block parameter."""
+    dims = (dim for part in shared_parts(kernel) for dim in tile_of(part)) if choices else ()
+    names = {dim.axis: dim.parameter for dim in dims}
+    found = {names.get(c.id, c.id): tuple(sorted(n for n in c.options if isinstance(n, int))) for c in choices}
+    return {name: options for name, options in found.items() if name}
+
+
+def launch_choices_of(kernel: Kernel, env: Env) -> tuple[Choice, ...]:
+    """The choices of a kernel that may be measured and whose options share the kernel's text."""
+    found = open_choices(kernel.choices, is_deterministic=env.options.deterministic)
+    return tuple(choice for choice in found if choice.id in ("warps", "stages") or _is_open(kernel, choice))
 
 
 def _is_open(kernel: Kernel, choice: Choice) -> bool:
     """Whether a choice is a block size that the kernel's text does not contain."""
     return choice.id in {axis.name for axis in kernel.axes} and all(access.is_plain for access in kernel.access)
-
-
-def _resized(steps: tuple[Step, ...], blocks: Mapping[str, int]) -> tuple[Step, ...]:
-    return tuple(
-        replace(step, block=blocks.get(step.axis, step.block), body=_resized(step.body, blocks))
-        if isinstance(step, Loop)
-        else step
-        for step in steps
-    )
 
 
 def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:

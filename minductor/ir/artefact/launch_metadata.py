@@ -10,15 +10,25 @@ codegen/triton writes the file. The workers that compile or interpret kernels, t
 >>> launch = LaunchMetadata("k_0", {"in0": "*fp32", "s0": "i64", "XBLOCK": "constexpr"}, programs, {"XBLOCK": 4}, 2)
 >>> read_launches(print_launches([launch])) == (launch,)
 True
->>> launch.name, LaunchMetadata("k_0", {}, (1,), {}, 8, variant="warps=8").name, list(launch.arguments)
-('k_0', 'k_0 warps=8', ['in0', 's0'])
+>>> launch.name, list(launch.arguments)
+('k_0', ['in0', 's0'])
+
+Where choices are measured, a launch lists their options, and the launch of every config is derived from it:
+
+>>> options, counted = {"warps": (2, 4), "XBLOCK": (4, 8)}, ("s0", "XBLOCK", "+", 1, "-", "XBLOCK", "//")
+>>> tuned = LaunchMetadata("k_0", launch.parameters, programs, {"XBLOCK": 4}, 2, choices=options, grid=counted)
+>>> other = tuned.configured({"warps": 4, "XBLOCK": 8})
+>>> other.name, other.warps, other.blocks, other.programs
+('k_0 warps=4 XBLOCK=8', 4, {'XBLOCK': 8}, ('s0', 8, '+', 1, '-', 8, '//'))
+>>> tuned.config_of("XBLOCK=8"), tuned.config_of("XBLOCK=16")
+({'warps': 2, 'XBLOCK': 8}, None)
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 LAUNCHES = "launches.json"  # the file's name
@@ -32,7 +42,7 @@ Postfix: TypeAlias = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class LaunchMetadata:
-    """One way to launch one kernel. Where choices are measured, a kernel has several launches with other `variant`s."""
+    """One way to launch one kernel: the default one, or one that `configured` derived from it."""
 
     symbol: str  # the kernel's function in the module
     parameters: Mapping[str, str]  # of that function, in order: name -> Triton's type; "constexpr" for a block size
@@ -42,11 +52,48 @@ class LaunchMetadata:
     stages: int | None = None  # of software pipelining; None leaves the number to Triton
     registers: int | None = None  # the most of a thread; None leaves the number to the compiler
     variant: str = ""  # how the launch differs from the default one, such as "XBLOCK=512"; "" is the default
+    # The options that may be measured, in ascending order, by "warps", "stages" or the name of a block parameter.
+    choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    grid: Postfix = ()  # `programs` with block parameters in place of their sizes, if block sizes are among `choices`
 
     @property
     def name(self) -> str:
         """The symbol and the variant: unique among the launches of a graph."""
         return f"{self.symbol} {self.variant}".strip()
+
+    @property
+    def config(self) -> dict[str, int]:
+        """What this launch takes for each of its choices."""
+        found = {"warps": self.warps, "stages": self.stages or 0, **self.blocks}
+        return {name: found[name] for name in self.choices}
+
+    def configured(self, config: Mapping[str, int]) -> LaunchMetadata:
+        """The launch with these options of the choices; equal to this launch for its own `config`, but for choices."""
+        blocks = {name: config.get(name, size) for name, size in self.blocks.items()}
+        counted = tuple(config.get(item, item) if isinstance(item, str) else item for item in self.grid)
+        return replace(
+            self,
+            programs=self.programs if config == self.config else counted or self.programs,
+            blocks=blocks,
+            warps=config.get("warps", self.warps),
+            stages=config.get("stages", self.stages),
+            variant=self.label(config),
+            choices={},
+            grid=(),
+        )
+
+    def label(self, config: Mapping[str, int]) -> str:
+        """How a config differs from this launch, such as "warps=8 XBLOCK=512"; "" if it does not."""
+        return " ".join(f"{name}={config[name]}" for name, default in self.config.items() if config[name] != default)
+
+    def config_of(self, label: str) -> dict[str, int] | None:
+        """The config of a label; None if no options of this launch have such a label."""
+        found = self.config
+        for name, _, option in (part.partition("=") for part in label.split()):
+            if not option.isdecimal() or int(option) not in self.choices.get(name, ()):
+                return None
+            found[name] = int(option)
+        return found if self.label(found) == label else None
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -71,10 +118,14 @@ def print_launches(launches: Iterable[LaunchMetadata]) -> str:
 
 def read_launches(text: str) -> tuple[LaunchMetadata, ...]:
     """The launches that were printed; none for the empty text, which a graph without Triton kernels has."""
-    rows: list[dict[str, Any]] = json.loads(text or "[]")
-    return tuple(LaunchMetadata(programs=tuple(row.pop("programs")), **row) for row in rows)
+    return tuple(_launch(row) for row in json.loads(text or "[]"))
+
+
+def _launch(row: dict[str, Any]) -> LaunchMetadata:
+    numbers: dict[str, tuple[int, ...]] = {name: tuple(options) for name, options in row.pop("choices").items()}
+    return LaunchMetadata(programs=tuple(row.pop("programs")), grid=tuple(row.pop("grid")), choices=numbers, **row)
 
 
 def default_launches(text: str) -> dict[str, LaunchMetadata]:
-    """The default launch of each kernel, by symbol, from what `print_launches` gave."""
-    return {launch.symbol: launch for launch in read_launches(text) if not launch.variant}
+    """The launch of each kernel, by symbol, from what `print_launches` gave."""
+    return {launch.symbol: launch for launch in read_launches(text)}

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 Affects: TypeAlias = Literal["bits", "perf"]
 Option: TypeAlias = "int | str"
+Taken = TypeVar("Taken", int, str)
 # The option that is taken for each choice, by the choice's id.
 Config: TypeAlias = Mapping[str, Option]
 
@@ -93,19 +94,23 @@ def defaults(choices: Sequence[Choice]) -> dict[str, Option]:
     return {choice.id: choice.default for choice in choices}
 
 
-def neighbours(choices: Sequence[Choice], *, is_deterministic: bool) -> Iterator[dict[str, Option]]:
-    """Each config that differs from the defaults in one choice; with `is_deterministic`, in one that affects no bits.
+def open_choices(choices: Sequence[Choice], *, is_deterministic: bool) -> tuple[Choice, ...]:
+    """The choices that measuring may change: those with several options; with `is_deterministic`, that affect no bits.
 
     >>> warps, block = Choice("warps", "bits", (4, 8), 4), Choice("i0", "perf", (32, 64), 64)
-    >>> [tuple(c.values()) for c in neighbours([warps, block], is_deterministic=True)]
-    [(4, 32)]
-    >>> [tuple(c.values()) for c in neighbours([warps, block], is_deterministic=False)]
-    [(8, 64), (4, 32)]
+    >>> [choice.id for choice in open_choices([warps, block], is_deterministic=True)]
+    ['i0']
     """
-    first = defaults(choices)
-    for choice in choices:
-        if is_deterministic and choice.affects == "bits":
-            continue
-        for option in choice.options:
-            if option != choice.default:
-                yield {**first, choice.id: option}
+    return tuple(c for c in choices if len(c.options) > 1 and not (is_deterministic and c.affects == "bits"))
+
+
+def neighbours(options: Mapping[str, Sequence[Taken]], config: Mapping[str, Taken]) -> Iterator[dict[str, Taken]]:
+    """Each config that differs from `config` in one choice, by the option before or behind the one of `config`.
+
+    >>> [tuple(c.values()) for c in neighbours({"warps": (2, 4, 8), "i0": (32, 64)}, {"warps": 4, "i0": 64})]
+    [(2, 64), (8, 64), (4, 32)]
+    """
+    for name, known in options.items():
+        place = known.index(config[name])
+        for option in (*known[max(0, place - 1) : place], *known[place + 1 : place + 2]):
+            yield {**config, name: option}

@@ -64,7 +64,16 @@ def compiled_text(text: str, launch: LaunchMetadata) -> str:
     >>> compiled_text(text, LaunchMetadata("a_0", {"x": "i64"}, (2,), {}, 4)).splitlines()
     ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4, None, None)"]
     """
-    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    return kernel_text(functions_of(text), launch)
+
+
+def functions_of(text: str) -> dict[str, ast.FunctionDef]:
+    """The functions of a module of kernels, by name."""
+    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+
+
+def kernel_text(functions: Mapping[str, ast.FunctionDef], launch: LaunchMetadata) -> str:
+    """As `compiled_text`, from the functions of the module."""
     needed, pending = dict[str, str](), [launch.symbol]
     while pending:
         one = pending.pop()

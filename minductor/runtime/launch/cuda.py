@@ -130,6 +130,15 @@ class Driver:
         self._handle["cuGetErrorString"](status, ctypes.byref(text))
         return (text.value or b"unknown").decode()
 
+    def version(self) -> str:
+        """The version of CUDA that the driver has, such as "12080".
+
+        The binary of a kernel does not depend on it, but how fast the kernel runs may.
+        """
+        found = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(found))
+        return str(found.value)
+
     def connect(self, launcher: Library) -> None:
         """Passes the addresses of the driver's functions to the compiled launcher."""
         table = launcher.address("md_driver")

@@ -12,9 +12,10 @@ given copies of the tensors that are not aligned.
 
 from __future__ import annotations
 
+import ast
 import json
 import tempfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -24,18 +25,19 @@ from typing import Any
 import torch
 
 from minductor.core.errors import CompileFailed, CompilerNotFound, LoadFailed
-from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, read_launches
+from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, default_launches
+from minductor.ir.program.choices import neighbours
 from minductor.ir.program.signature import pointer_role
 from minductor.runtime.build.pool import Pool, pool_size
 from minductor.runtime.build.probe import probe, version
 from minductor.runtime.build.toolchain import Toolchain, Unit
-from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
+from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, functions_of, kernel_text, load_triton
 from minductor.runtime.launch.counters import Counters
 from minductor.runtime.launch.cuda import ALIGNMENT, DRIVER, Driver, Launch, bind, evaluate, launcher_text, steps
 from minductor.runtime.launch.launch import KERNELS, LIBRARY
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.store.store import Entry, Store, digest
-from minductor.runtime.tune.tune import Tuner
+from minductor.runtime.tune.tune import DEFAULT, Candidates, Tuner
 
 BINARIES = "binaries.json"
 DESCRIPTOR = "tl.make_tensor_descriptor("
@@ -104,7 +106,6 @@ class Gpu:
     def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
         """The kernels of an artefact from `build`. The tuner chooses between launches if there are several."""
         text, table = entry.text(KERNELS), entry.text(LAUNCHES)
-        launches = read_launches(table)
 
         def unaligned(launch: LaunchMetadata) -> Mapping[str, bytes]:
             """The files of one kernel for any pointers, made when the first pointer comes that is not aligned."""
@@ -115,20 +116,26 @@ class Gpu:
                     found = store.put(key, self.build(text, [launch], arch, [launch.symbol]))
             return found.contents
 
+        def key_of(launch: LaunchMetadata) -> str:
+            return digest("configured", text, table, launch.name, arch, version("triton"))
+
+        def prepare(wanted: Sequence[LaunchMetadata]) -> None:
+            """Starts to compile launches side by side, but for those that the store has."""
+            for launch in wanted:
+                if launch.name not in compiling and store.get(key_of(launch)) is None:
+                    compiling[launch.name] = self.workers.submit(compile_kernel, text, launch, "cuda", arch)
+
         def configured(launch: LaunchMetadata) -> Mapping[str, bytes]:
             """The files of one kernel for a launch that is not the default one. They are kept in the store."""
-            key = digest("configured", text, table, launch.name, arch, version("triton"))
-            found = store.get(key)
+            found = None if launch.name in compiling else store.get(key_of(launch))
             if found is None:
-                for other in launches:
-                    if other.symbol == launch.symbol and other.variant and other.name not in compiling:
-                        compiling[other.name] = self.workers.submit(compile_kernel, text, other, "cuda", arch)
-                found = store.put(key, files([compiling[launch.name].result()]))
+                prepare([launch])
+                found = store.put(key_of(launch), files([compiling[launch.name].result()]))
             return found.contents
 
-        compiling: dict[str, Future[KernelFacts]] = {}  # all of one kernel side by side
+        compiling: dict[str, Future[KernelFacts]] = {}  # by the names of launches
         launcher = self.launcher(store)
-        return Kernels(entry.contents, self.driver, launcher, unaligned, configured, tuner, self._counters)
+        return Kernels(entry.contents, self.driver, launcher, unaligned, configured, tuner, self._counters, prepare)
 
     @cached_property
     def workers(self) -> Pool:
@@ -200,13 +207,15 @@ class Kernels:
         configured: Callable[[LaunchMetadata], Mapping[str, bytes]] = lambda launch: {},
         tuner: Tuner | None = None,
         counters: Counters | None = None,
+        prepare: Callable[[Sequence[LaunchMetadata]], object] = lambda launches: None,
     ) -> None:
         """`unaligned` gives the files of one kernel for any pointers; it is called when the first such pointer comes.
 
-        `configured` gives the files of a launch that is not the default one, which the tuner may choose.
+        `configured` gives the files of a launch that is not the default one, which the tuner may choose. `prepare` is
+        called with several such launches before their files are asked for.
         """
         self._files = files
-        self._launches = {launch.name: launch for launch in read_launches(files[LAUNCHES].decode())}
+        self._launches = default_launches(files[LAUNCHES].decode())
         self._text = files.get(KERNELS, b"").decode()
         self._driver = driver
         self._launcher = launcher
@@ -214,26 +223,49 @@ class Kernels:
         self._unaligned = unaligned
         self._configured = configured
         self._tuner = tuner
+        self._prepare = prepare
 
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a stream; KeyError if there is none."""
         launch = self._launches[symbol]
-        is_open = self._tuner is not None and DESCRIPTOR not in self._text
-        names = [name for name, other in self._launches.items() if is_open and other.symbol == symbol]
-        if self._tuner is None or len(names) < 2:
+        if self._tuner is None or not launch.choices or DESCRIPTOR in self._text:
             return self._plain(launch)
+        candidates = self._candidates(launch)
         sizes = [number for number, kind in enumerate(launch.arguments.values()) if kind == "i64"]
+        counted = launch.grid or launch.programs
+        work = digest(kernel_text(self._functions, launch), str(counted), str(launch.choices))
+        # codegen lists the choices that affect bits only if the options allow that
+        return self._tuner.launch(work, "perf", candidates, _with_role(launch, "io"), _written(launch), sizes)
+
+    def _candidates(self, launch: LaunchMetadata) -> Candidates:
+        """The launches of a kernel by their labels, such as "warps=8"; the default one is DEFAULT."""
         made: dict[str, Callable[..., int]] = {}
+
+        def config(name: str) -> dict[str, int] | None:
+            return launch.config if name == DEFAULT else launch.config_of(name) if name else None
+
+        def launch_of_name(name: str) -> LaunchMetadata:
+            return launch.configured(config(name) or launch.config)
 
         def make(name: str) -> Callable[..., int]:
             if name not in made:
-                plain, chosen = self._plain(launch), self._launches[name]
-                made[name] = plain if name == symbol else self._bound(chosen, self._configured(chosen), plain)
+                plain, chosen = self._plain(launch), launch_of_name(name)
+                made[name] = plain if name == DEFAULT else self._bound(chosen, self._configured(chosen), plain)
             return made[name]
 
-        work = digest(self._text, *map(str, self._launches.values()), symbol)
-        # codegen writes the launches whose choice affects bits only if the options allow that
-        return self._tuner.launch(work, "perf", symbol, names, make, _with_role(launch, "io"), _written(launch), sizes)
+        def steps(name: str) -> Iterator[str]:
+            for near in neighbours(launch.choices, config(name) or launch.config):
+                yield launch.label(near) or DEFAULT
+
+        def prepare(names: Sequence[str]) -> None:
+            self._prepare([launch_of_name(name) for name in names if name != DEFAULT])
+
+        return Candidates(DEFAULT, make, steps, lambda name: config(name) is not None, prepare, launch.symbol)
+
+    @cached_property
+    def _functions(self) -> Mapping[str, ast.FunctionDef]:
+        """The functions of the kernels' module."""
+        return functions_of(self._text)
 
     def _plain(self, launch: LaunchMetadata) -> Callable[..., int]:
         """The default launch of a kernel, which takes any pointers."""

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 SMALL = 1 << 20  # bytes: copies up to this size always stay on the device
-SHARE = 10  # copies on the device may take one in so many bytes of the arguments
+SHARE = 20  # copies on the device may take one in so many bytes of the arguments; as many are for comparing
+COLD_SHARE = 4  # arguments of more than one in so many bytes of a cache are not expected there: other work has used it
 LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes that one comparison covers
 COMPARED = 20  # comparing a chunk takes at most so many times its bytes: 16-bit floats are widened
 FILLING = 0xA5  # fills memory that candidates only write, so that an element that is not written is found
@@ -57,6 +58,28 @@ def _spare(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     return torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+
+
+def cache_flush(memory: TrialMemory, cache: Callable[[torch.device], int]) -> Callable[[], object] | None:
+    """A function that empties the cache of the device of a call, by writing a buffer of the cache's size.
+
+    `cache` gives the bytes of a device's cache. The result is None if kernels find the call's tensors in the cache,
+    which small tensors are since the kernel before wrote them, or if the buffer would raise the peak: it may take half
+    a tenth of what is allocated, since the other half is for copies.
+    """
+    if len(memory.devices) != 1:
+        return None
+    (device,) = memory.devices
+    size = cache(device)
+    if not size or memory.given * COLD_SHARE <= size:
+        return None
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else memory.given
+    if size > max(SMALL, _spare(device), held // SHARE):
+        return None
+    try:
+        return torch.empty(size, dtype=torch.uint8, device=device).zero_
+    except torch.OutOfMemoryError:  # free memory may be fragmented
+        return None
 
 
 def reach(tensor: torch.Tensor) -> tuple[int, int]:
@@ -108,9 +131,10 @@ class TrialMemory:
             is_read = number in overwritten or any(start < last and first < end for first, last in others)
             is_kept = written is not None or number in overwritten
             self._place(number, start, end, is_read=is_read, is_kept=is_kept)
-        given = sum(end - start for start, end in reaches.values())
-        self.chunk = min(max(LEAST_CHUNK, given // SHARE // COMPARED // 16 * 16), MOST_CHUNK)
-        self.is_far = self._copy(given, room)
+        self.given = sum(end - start for start, end in reaches.values())  # bytes
+        self.devices = {tensor.device for tensor in tensors.values()}
+        self.chunk = min(max(LEAST_CHUNK, self.given // SHARE // COMPARED // 16 * 16), MOST_CHUNK)
+        self.is_far = self._copy(self.given, room)
         self.has_read = any(span.is_read and span.is_kept for span in self.spans)
 
     def _place(self, number: int, start: int, end: int, *, is_read: bool, is_kept: bool) -> None:
