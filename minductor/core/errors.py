@@ -344,6 +344,18 @@ class BrokenBackend(MinductorWarning, code="MD043"):
         super().__init__(what, why=f"{type(cause).__name__}: {cause}", hint=f"repair or uninstall {package}")
 
 
+class NonFiniteResult(MinductorError, FloatingPointError, code="MD050"):
+    """A kernel stored NaN or infinity, and read none; checked under option nan_asserts only."""
+
+    def __init__(self, what: str) -> None:
+        why = "no tensor, number or constant that the kernel reads is one"
+        hint = (
+            "look for what has no finite result there: a division by 0, a log or root of a negative number, a number"
+            " too large for the dtype; options={'fuse': False} leaves fewer lines to look at"
+        )
+        super().__init__(what, why=why, hint=hint)
+
+
 class InterpretRefused(MinductorError, code="MD060"):
     """A launch that would take minutes in Triton's interpreter."""
 
