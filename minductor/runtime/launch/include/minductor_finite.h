@@ -96,9 +96,9 @@ struct md_Stored {
 };
 
 // The index of element `n`, as Python shows a list.
-struct md_Place {
+struct md_Spot {
   char text[400];
-  md_Place(const md_Tensor& tensor, int64_t n) {
+  md_Spot(const md_Tensor& tensor, int64_t n) {
     int64_t below = md_count(tensor);
     int at = snprintf(text, sizeof text, "[");
     for (int64_t dim = 0; dim < tensor.ndim() && at < 360; dim++) {
@@ -131,7 +131,7 @@ static bool md_finite(md_Call& md, const char* kernel, const md_Stored (&results
       md.node = node;
       return md_fail(md, "NonFiniteResult", "kernel %s stores %s in %lld of the %lld elements of %s, the first at %s; %s is %s of size %s",
                      kernel, sort == md_is_nan ? "NaN" : "infinity", (long long)found, (long long)md_count(result.tensor), result.name,
-                     md_Place(result.tensor, first).text, result.name, md_float(result.tensor.dtype()).name,
+                     md_Spot(result.tensor, first).text, result.name, md_float(result.tensor.dtype()).name,
                      md_Shown(result.tensor.sizes(), result.tensor.ndim()).text);
     }
   }
