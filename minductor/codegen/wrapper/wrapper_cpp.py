@@ -273,7 +273,7 @@ class _Function:
         """The lines of a launch that is tested for NaN and infinity."""
         results = [f'{{"{name}", {name}, {literal(name in tested.read)}}}' for name in tested.written]
         read = ", ".join(f"&{name}" for name in tested.read if name not in tested.written)
-        numbers = ", ".join(literal(n) if isinstance(n, float) else index_text(n) for n in tested.numbers)
+        numbers = ", ".join(index_text(n) if isinstance(n, Expr) else literal(n) for n in tested.numbers)
         node = self.checked("+".join(tested.nodes))
         yield "{"
         yield f"  const md_Stored md_results[] = {{{', '.join(results)}}};"

@@ -187,7 +187,7 @@ class _Emitter:
     def watch(self, tested: Tested) -> Result:
         """The node before a launch that is tested for NaN and infinity."""
         written, read = (tuple([self.tensor(name) for name in names]) for names in (tested.written, tested.read))
-        numbers = [n if isinstance(n, float) else self.nodes.number(n) for n in tested.numbers]
+        numbers = [self.nodes.number(n) if isinstance(n, Expr) else n for n in tested.numbers]
         given = (tested.kernel, tested.written, written, (*read, *numbers))
         return self.nodes.add("watch", "call_function", "minductor.runtime.launch.nan_asserts.watch", given)
 

@@ -289,7 +289,7 @@ class _Emitter:
         """The head of the block around a launch that is tested for NaN and infinity."""
         self.imports["nan_asserts"] = "minductor.runtime.launch"
         written = ", ".join(f"{name!r}: {name}" for name in tested.written)
-        read = [*tested.read, *(_float(n) if isinstance(n, float) else str(n) for n in tested.numbers)]
+        read = [*tested.read, *(str(n) if isinstance(n, Expr) else _float(n) for n in tested.numbers)]
         given = f"{tested.kernel!r}, {{{written}}}, [{', '.join(read)}]{self.place(tested.nodes)}"
         return f"with nan_asserts.Watch({given}):"
 

@@ -40,7 +40,9 @@ from minductor.runtime.store.store import digest
 from minductor.target import Target
 
 # modules whose functions a graph may call, besides torch's operators
-OWN_MODULES = tuple(f"minductor.runtime.launch.{name}" for name in ("result_checks", "control_flow", "fx", "launch", "nan_asserts"))
+OWN_MODULES = tuple(
+    f"minductor.runtime.launch.{name}" for name in ("result_checks", "control_flow", "fx", "launch", "nan_asserts")
+)
 MODULES = ("builtins", "functools", "math", "operator", "torch", *OWN_MODULES)
 # functions that are cheap to run on fake tensors
 CHEAP = (torch.empty_strided, torch.as_strided, torch.ops.aten.sym_size.int, add, sub, mul, floordiv, mod)
@@ -169,7 +171,10 @@ def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Grap
 
 
 def _add_user_lines(call: fx.Node, places: Sequence[str]) -> None:
-    """Adds the user's lines to the errors of a launch, assertion or test for NaN. Kernels on a GPU stop the device instead."""
+    """Adds the user's lines to the errors of a launch, assertion or test for NaN.
+
+    Kernels on a GPU stop the device instead.
+    """
     if call.target is torch.ops.aten._assert_scalar.default:
         call.update_arg(1, located(str(call.args[1]), places[0]))
     elif str(call.target) == "minductor.launch.default" or call.target is nan_asserts.check:

@@ -106,8 +106,9 @@ class Watch:
     def _error(self, sort: _Sort, result: _Result, found: torch.Tensor) -> NonFiniteResult:
         name, tensor = result.name, result.tensor
         kind = f"{name} is {str(tensor.dtype).removeprefix('torch.')} of size {tuple(tensor.shape)}"
-        where = f"in {int(found.sum())} of the {found.numel()} elements of {name}, the first at {found.nonzero()[0].tolist()}"
-        what = f"kernel {self.kernel} stores {sort.name} {where}; {kind}"
+        count = f"in {int(found.sum())} of the {found.numel()} elements of {name}"
+        first = found.nonzero()[0].tolist()
+        what = f"kernel {self.kernel} stores {sort.name} {count}, the first at {first}; {kind}"
         return NonFiniteResult(located(what, user_lines(self.places)))
 
 
