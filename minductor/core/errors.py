@@ -40,6 +40,15 @@ def _shortened(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def user_lines(places: Iterable[str]) -> str:
+    """The user's lines of several ATen nodes as one text, each once; the line of a node may be unknown, "".
+
+    >>> user_lines(["a.py:3", "", "a.py:3", "a.py:4"])
+    'a.py:3, a.py:4'
+    """
+    return ", ".join(dict.fromkeys(place for place in places if place))
+
+
 class MinductorError(Exception):
     """The class of all errors of minductor: `except minductor.MinductorError` catches each of them.
 

@@ -78,8 +78,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("wrong-layout", WRAPPER, "_Emitter.allocate", "{self.sizes(line.stride)}", "{self.sizes(line.size)}"),
     Mutant("offset-dropped", WRAPPER, "_Emitter.line", "{self.sizes(stride)}, {offset})", "{self.sizes(stride)}, 0)"),
     Mutant("outputs-turned", MEMORY, "_Planner.finish", "tuple(values)", "tuple(reversed(values))"),
-    Mutant("nan-not-tested", NAN_ASSERTS, "NanAsserts.tested", "in needs.written)", "in needs.overwritten)"),
-    Mutant("nan-reads-forgotten", NAN_ASSERTS, "NanAsserts.tested", "not in is_only_written", "in is_only_written"),
+    Mutant("nan-not-tested", NAN_ASSERTS, "NanAsserts.tested", "if n in about.written)", "if n in about.overwritten)"),
+    Mutant(
+        "nan-reads-forgotten", NAN_ASSERTS, "NanAsserts.tested", "n not in about.written or", "n in about.written and"
+    ),
     # --- memory
     Mutant("freed-early", MEMORY, "_Planner.node", "freed_after.get(number, ())", "freed_after.get(number + 1, ())"),
     Mutant("freed-never", MEMORY, "_Planner._free", "if gone:", "if False:"),

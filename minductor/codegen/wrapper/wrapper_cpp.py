@@ -74,7 +74,7 @@ class _Emitter:
         self.declared: dict[str, None] = {}  # the declarations of torch's functions that the unit calls
         self.python: list[lines.ExternLine] = []  # the calls that Python makes
         self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to; "+" stands between those of one error
-        self.nan_asserts = NanAsserts(plan) if env.options.nan_asserts else None
+        self.nan_asserts = NanAsserts(self.definitions.values()) if env.options.nan_asserts else None
 
     def unit(self, header: str) -> Iterator[str]:
         regions = [text for region in self.plan.regions for text in self.region(region)]

@@ -35,7 +35,7 @@ def wrapper_fx(plan: Plan, env: Env) -> str:
     if env.options.verify_memory:
         raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
     definitions = [line for line in plan.lines if isinstance(line, lines.KernelLine)]
-    nan_asserts = NanAsserts(plan) if env.options.nan_asserts else None
+    nan_asserts = NanAsserts(definitions) if env.options.nan_asserts else None
     graph = _Emitter(plan, {line.id: line for line in definitions}, nan_asserts).graph(Signature())
     kernels = tuple(FxKernel(line.symbol, line.written, line.errors) for line in definitions)
     return print_graph(replace(graph, kernels=kernels))
@@ -89,16 +89,16 @@ def _returns_new_memory(plan: Plan) -> bool:
 
 
 class _Emitter:
-    """Makes the nodes of one plan, or of a region of that name. `kernels`: the definition of each kernel, by its id."""
+    """Makes the nodes of one plan, or of a region of that name. `definitions`: of kernels, by their ids."""
 
     def __init__(
-        self, plan: Plan, kernels: Mapping[str, lines.KernelLine], nan_asserts: NanAsserts | None, region: str = ""
+        self, plan: Plan, definitions: Mapping[str, lines.KernelLine], nan_asserts: NanAsserts | None, region: str = ""
     ) -> None:
         self.plan = plan
-        self.kernels = kernels
+        self.definitions = definitions
         self.nan_asserts = nan_asserts
         self.region = region
-        written = {name: kernel.written for name, kernel in kernels.items()}
+        written = {name: kernel.written for name, kernel in definitions.items()}
         self.stale = stale(plan.lines, written) if nan_asserts else frozenset[str]()
         self.nodes = Nodes()
         self.signatures = signatures(plan)
@@ -113,7 +113,7 @@ class _Emitter:
         for region in self.plan.regions:
             self.attribute(region.name)
         graphs = tuple(
-            _Emitter(region, self.kernels, self.nan_asserts, region.name).graph(
+            _Emitter(region, self.definitions, self.nan_asserts, region.name).graph(
                 self.signatures.get(region.name, Signature())
             )
             for region in self.plan.regions
@@ -176,7 +176,7 @@ class _Emitter:
     # --- lines
 
     def launch(self, line: lines.LaunchLine) -> None:
-        symbol = self.kernels[line.kernel].symbol
+        symbol = self.definitions[line.kernel].symbol
         given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
         tested = self.nan_asserts and self.nan_asserts.tested(line, self.region)
         watch = (self.watch(tested),) if tested else ()

@@ -9,16 +9,13 @@ its body. The same holds for infinity. Results of operators are not tested: eage
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expressions.expr import Expr
 from minductor.ir.plan import plan as lines
-from minductor.ir.plan.plan import KernelLine, LaunchLine, Line, Plan
-from minductor.ir.program.nodes import Constant, Kernel, Masked, all_ops
-from minductor.ir.program.signature import signature
+from minductor.ir.plan.plan import KernelLine, LaunchLine, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +34,22 @@ class Tested:
 
 
 class NanAsserts:
-    """Says what to test of each launch of a plan and its regions. `plan` is the outermost one, with the kernels."""
+    """Says what to test of each launch. `definitions`: those of the kernels of a plan and its regions."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._definitions = {line.id: line for line in plan.lines if isinstance(line, KernelLine)}
-        self._kernels = dict(plan.kernels)
+    def __init__(self, definitions: Iterable[KernelLine]) -> None:
+        self._definitions = {line.id: line for line in definitions}
 
     def tested(self, line: LaunchLine, region: str) -> Tested | None:
         """What is tested around a launch in `region` ("" for the outermost plan); None if no result is a float."""
-        about, kernel = self._definitions[line.kernel], self._kernels[line.kernel]
-        needs = signature(kernel)
-        rows = list(zip(line.tensors, about.signature, needs.storages, strict=True))
-        floats = [(name, storage) for name, (_, dtype), storage in rows if is_tested(by_name(dtype))]
-        written = tuple(name for name, storage in floats if storage in needs.written)
+        about = self._definitions[line.kernel]
+        floats = [n for n, (_, dtype) in enumerate(about.signature) if is_tested(by_name(dtype))]
+        written = tuple(line.tensors[n] for n in floats if n in about.written)
         if not written:
             return None
-        is_only_written = needs.written - needs.overwritten
-        read = tuple(name for name, storage in floats if storage not in is_only_written)
+        read = tuple(line.tensors[n] for n in floats if n not in about.written or n in about.overwritten)
         given = [size for size, kind in zip(line.sizes, about.numbers, strict=True) if kind == "real"]
         nodes = tuple(f"{region}.{origin.node}" if region else origin.node for origin in line.origins)
-        return Tested(about.symbol, written, read, (*given, *_constants(kernel)), nodes)
+        return Tested(about.symbol, written, read, (*given, *map(float, about.nonfinite)), nodes)
 
 
 def is_tested(dtype: DType) -> bool:
@@ -86,14 +79,3 @@ def stale(plan_lines: Iterable[Line], written: Mapping[str, tuple[int, ...]]) ->
         if not isinstance(line, lines.ReuseLine):
             fresh = set()
     return frozenset(found)
-
-
-def _constants(kernel: Kernel) -> Iterator[float]:
-    """NaN and the infinities among the constants of a kernel's body, each once."""
-    values = [
-        op.attrs.value if isinstance(op.attrs, Constant) else op.attrs.other
-        for op in all_ops(kernel.body)
-        if isinstance(op.attrs, Constant | Masked)
-    ]
-    found = {repr(value): value for value in values if isinstance(value, float) and not math.isfinite(value)}
-    yield from (found[text] for text in sorted(found))

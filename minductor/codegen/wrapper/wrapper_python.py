@@ -110,7 +110,7 @@ class _Emitter:
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
-        self.nan_asserts = NanAsserts(plan) if env.options.nan_asserts else None
+        self.nan_asserts = NanAsserts(definitions) if env.options.nan_asserts else None
         self.stale: frozenset[str] = frozenset()  # the storages that the text fills with zeros
         self.variants: list[str] = []  # the lines of the functions that run variants
         self.places: list[

@@ -28,7 +28,7 @@ Laws:
 
 - A kernel takes tensors, numbers, and then a number of threads or a stream. It returns 0, or the number of the check
   that failed, for which the wrapper raises the error that eager raises.
-- A launch waits for nothing: errors of GPU kernels appear at the next synchronisation. Only under `nan_asserts` does the
-  wrapper wait for each kernel, to test its results.
+- A launch waits for nothing: errors of GPU kernels appear at the next synchronisation. Only under `nan_asserts` a
+  wrapper waits for each kernel, to test its results.
 - Loading from the store imports neither Triton nor the stages of the compiler.
 """

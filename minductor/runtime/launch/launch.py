@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import linecache
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -126,11 +126,6 @@ def require(message: str, places: Sequence[str] = ("",)) -> NoReturn:
 def located(message: str, place: str) -> str:
     """An error's text with the user's line, if that is known."""
     return f"{message} (at {place})" if place else message
-
-
-def user_lines(places: Iterable[str]) -> str:
-    """The user's lines in one text, each once, without the unknown ones."""
-    return ", ".join(dict.fromkeys(place for place in places if place))
 
 
 def _slow_reinterpret(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:

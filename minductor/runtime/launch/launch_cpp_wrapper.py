@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 
-from minductor.core.errors import LoadFailed, NonFiniteResult
-from minductor.runtime.launch.launch import user_lines
+from minductor.core.errors import LoadFailed, NonFiniteResult, user_lines
 from minductor.runtime.launch.load import GUARDS, Library, c_api, threads
 
 INCLUDE = Path(__file__).parent / "include"

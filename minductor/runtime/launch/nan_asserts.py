@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import torch
 
-from minductor.core.errors import NonFiniteResult
-from minductor.runtime.launch.launch import located, user_lines
+from minductor.core.errors import NonFiniteResult, user_lines
+from minductor.runtime.launch.launch import located
 
 
 class _Sort(NamedTuple):
