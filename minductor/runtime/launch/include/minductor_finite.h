@@ -4,7 +4,7 @@
 #pragma once
 
 // How a float dtype writes NaN and infinity. `bits`: those of a number that decide, without its sign. Such bits are NaN
-// from `nan` on; equal to `infinity` they are infinite.
+// from `nan` to `last`; equal to `infinity` they are infinite.
 struct md_Float {
   int64_t bytes;  // of one number; a complex value is two of them
   int64_t parts;
@@ -12,6 +12,7 @@ struct md_Float {
   uint64_t infinity;
   uint64_t nan;
   const char* name;
+  uint64_t last = ~0ull;
 };
 
 static md_Float md_float(int32_t dtype) {
@@ -28,8 +29,8 @@ static md_Float md_float(int32_t dtype) {
     case md_float8_e4m3fn: return {1, 1, 0x7f, none, 0x7f, "float8_e4m3fn"};
     case md_float8_e8m0fnu: return {1, 1, 0xff, none, 0xff, "float8_e8m0fnu"};
     // NaN is what would be the negative zero
-    case md_float8_e4m3fnuz: return {1, 1, 0xff, none, 0x80, "float8_e4m3fnuz"};
-    case md_float8_e5m2fnuz: return {1, 1, 0xff, none, 0x80, "float8_e5m2fnuz"};
+    case md_float8_e4m3fnuz: return {1, 1, 0xff, none, 0x80, "float8_e4m3fnuz", 0x80};
+    case md_float8_e5m2fnuz: return {1, 1, 0xff, none, 0x80, "float8_e5m2fnuz", 0x80};
     default: __builtin_trap();  // a wrapper tests no other dtypes
   }
 }
@@ -37,14 +38,13 @@ static md_Float md_float(int32_t dtype) {
 // What an element is, as bits of a mask: a complex value may be both.
 enum md_Sort : uint8_t { md_is_nan = 1, md_is_infinite = 2 };
 
-static uint8_t md_sort(const md_Float& form, int32_t dtype, const char* element) {
+template <class Word> static inline uint8_t md_sort(const md_Float& form, const char* element) {
   uint8_t sort = 0;
   for (int64_t part = 0; part < form.parts; part++) {
-    uint64_t value = 0;
-    memcpy(&value, element + part * form.bytes, form.bytes);
-    value &= form.bits;
-    const bool is_single = dtype == md_float8_e4m3fnuz || dtype == md_float8_e5m2fnuz;
-    if (is_single ? value == form.nan : value >= form.nan) sort |= md_is_nan;
+    Word word;
+    memcpy(&word, element + part * sizeof(Word), sizeof(Word));
+    const uint64_t value = word & form.bits;
+    if (value >= form.nan && value <= form.last) sort |= md_is_nan;
     if (value == form.infinity) sort |= md_is_infinite;
   }
   return sort;
@@ -56,17 +56,30 @@ static int64_t md_count(const md_Tensor& tensor) {
   return count;
 }
 
+template <class Word, class Visit> static void md_each_of(const md_Tensor& tensor, const md_Float& form, Visit visit) {
+  const int64_t count = md_count(tensor), last = tensor.ndim() - 1, bytes = form.bytes * form.parts;
+  const int64_t row = last >= 0 ? tensor.sizes()[last] : 1, step = last >= 0 ? tensor.strides()[last] * bytes : 0;
+  const int64_t *const sizes = tensor.sizes(), *const strides = tensor.strides();
+  const char* const data = tensor.data<char>();
+  for (int64_t n = 0; n < count;) {
+    int64_t rest = n / row, place = 0;
+    for (int64_t dim = last - 1; dim >= 0; dim--) {
+      place += rest % sizes[dim] * strides[dim];
+      rest /= sizes[dim];
+    }
+    const char* element = data + place * bytes;
+    for (const int64_t end = n + row; n < end; n++, element += step) visit(n, md_sort<Word>(form, element));
+  }
+}
+
 // Calls visit(n, sort) for each element, in the order of their indices.
 template <class Visit> static void md_each(const md_Tensor& tensor, Visit visit) {
   const md_Float form = md_float(tensor.dtype());
-  const int64_t count = md_count(tensor), bytes = form.bytes * form.parts;
-  for (int64_t n = 0; n < count; n++) {
-    int64_t rest = n, place = 0;
-    for (int64_t dim = tensor.ndim() - 1; dim >= 0; dim--) {
-      place += rest % tensor.sizes()[dim] * tensor.strides()[dim];
-      rest /= tensor.sizes()[dim];
-    }
-    visit(n, md_sort(form, tensor.dtype(), tensor.data<char>() + place * bytes));
+  switch (form.bytes) {
+    case 1: return md_each_of<uint8_t>(tensor, form, visit);
+    case 2: return md_each_of<uint16_t>(tensor, form, visit);
+    case 4: return md_each_of<uint32_t>(tensor, form, visit);
+    default: return md_each_of<uint64_t>(tensor, form, visit);
   }
 }
 
@@ -115,8 +128,11 @@ struct md_Spot {
 template <int n>
 static bool md_finite(md_Call& md, const char* kernel, const md_Stored (&results)[n], std::initializer_list<const md_Tensor*> read,
                       std::initializer_list<double> numbers, const char* node) {
+  uint8_t held[n];
+  for (int at = 0; at < n; at++) held[at] = md_held(results[at].tensor);
   for (const uint8_t sort : {md_is_nan, md_is_infinite}) {
     for (const md_Stored& result : results) {
+      if ((held[&result - results] & sort) == 0) continue;
       int64_t found = 0, first = 0;
       md_each(result.tensor, [&](int64_t element, uint8_t now) {
         const uint8_t old = result.before != nullptr ? result.before[element] : 0;
