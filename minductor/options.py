@@ -6,8 +6,8 @@ was renamed is refused with its new name.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
 "autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False inplace=True \
-loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 precision='eager' reuse_storage=True \
-sanitize=False size_hints=() target='' variant='' verify_memory='' wrapper='python'"
+loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 nan_asserts=False precision='eager' \
+reuse_storage=True sanitize=False size_hints=() target='' variant='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -190,6 +190,9 @@ class Options:
         "",
         "compare the memory of each call with the plan; assert: raise an error where they differ; log: log it",
         allowed=("", "assert", "log"),
+    )
+    nan_asserts: bool = _option(
+        False, "a kernel that stores NaN or infinity, and reads none, is an error with the user's line; waits for GPUs"
     )
     variant: str | tuple[tuple[str, str], ...] = _option(
         "",

@@ -40,6 +40,15 @@ def _shortened(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def user_lines(places: Iterable[str]) -> str:
+    """The user's lines of several ATen nodes as one text, each once; the line of a node may be unknown, "".
+
+    >>> user_lines(["a.py:3", "", "a.py:3", "a.py:4"])
+    'a.py:3, a.py:4'
+    """
+    return ", ".join(dict.fromkeys(place for place in places if place))
+
+
 class MinductorError(Exception):
     """The class of all errors of minductor: `except minductor.MinductorError` catches each of them.
 
@@ -342,6 +351,18 @@ class BrokenBackend(MinductorWarning, code="MD043"):
     def __init__(self, package: str, name: str, cause: BaseException) -> None:
         what = f"the backend {name!r} of the installed package {package!r} cannot be used"
         super().__init__(what, why=f"{type(cause).__name__}: {cause}", hint=f"repair or uninstall {package}")
+
+
+class NonFiniteResult(MinductorError, FloatingPointError, code="MD050"):
+    """A kernel stored NaN or infinity, and read none; checked under option nan_asserts only."""
+
+    def __init__(self, what: str) -> None:
+        why = "no tensor, number or constant that the kernel reads is one"
+        hint = (
+            "look for what has no finite result there: a division by 0, a log or root of a negative number, a number"
+            " too large for the dtype; options={'fuse': False} leaves fewer lines to look at"
+        )
+        super().__init__(what, why=why, hint=hint)
 
 
 class InterpretRefused(MinductorError, code="MD060"):

@@ -12,6 +12,7 @@ NEST = "minductor.codegen.cpp.cpp_nest"
 VALUES = "minductor.codegen.cpp.cpp_values"
 TILE = "minductor.codegen.triton.triton_tile"
 WRAPPER = "minductor.codegen.wrapper.wrapper_python"
+NAN_ASSERTS = "minductor.codegen.wrapper.wrapper_nan_asserts"
 REUSE = "minductor.passes.memory.reuse"
 MEMORY = "minductor.passes.memory.memory"
 TUNE, TUNE_MEMORY = "minductor.runtime.tune.tune", "minductor.runtime.tune.tune_memory"
@@ -78,6 +79,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("wrong-layout", WRAPPER, "_Emitter.allocate", "{self.sizes(line.stride)}", "{self.sizes(line.size)}"),
     Mutant("offset-dropped", WRAPPER, "_Emitter.line", "{self.sizes(stride)}, {offset})", "{self.sizes(stride)}, 0)"),
     Mutant("outputs-turned", MEMORY, "_Planner.finish", "tuple(values)", "tuple(reversed(values))"),
+    Mutant("nan-not-tested", NAN_ASSERTS, "NanAsserts.tested", "if n in about.written)", "if n in about.overwritten)"),
+    Mutant(
+        "nan-reads-forgotten", NAN_ASSERTS, "NanAsserts.tested", "n not in about.written or", "n in about.written and"
+    ),
     # --- memory
     Mutant("freed-early", MEMORY, "_Planner.node", "freed_after.get(number, ())", "freed_after.get(number + 1, ())"),
     Mutant("freed-never", MEMORY, "_Planner._free", "if gone:", "if False:"),

@@ -37,6 +37,7 @@ EXAMPLES = (
     errors.VerifyError("fuse", "defined before used", "buf1 is read first"),
     errors.StageFailed("schedule", KeyError("x")),
     errors.MemoryFault("free buf0 is missing", "buf0: gone in step 2", where="step 2 (mm)"),
+    errors.NonFiniteResult("kernel log_0 stores NaN in 1 of 4 elements of buf0 (at model.py:3)"),
     errors.BrokenBackend("toy-package", "toy", RuntimeError("no driver")),
     errors.InterpretRefused("add_0", 5000, 1000),
     errors.ChoiceByClock("bits"),

@@ -1,6 +1,7 @@
 """A host in C runs exported packages, with torch where its operators are called and without it where none is."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -124,6 +125,20 @@ def test_a_number_that_others_tell_is_checked(host: Path, tmp_path: Path) -> Non
         ran = call(host, tmp_path / "model", manifest.c_library, (x, *numbers), with_torch=False)
         assert (said in ran.stderr) and ran.returncode == bool(said)
     assert torch.equal(result(tmp_path / "model", x), x * 16)
+
+
+def test_a_plan_without_torch_tests_for_nan(host: Path, tmp_path: Path) -> None:
+    x = torch.ones(2, 3)
+    manifest = minductor.export(torch.log, (x,), tmp_path / "log.zip", options={"nan_asserts": True})
+    assert manifest.c_library == "plain.so"
+    assert main(["unpack", str(tmp_path / "log.zip"), str(tmp_path / "log")]) == 0
+    assert call(host, tmp_path / "log", "plain.so", (x,), with_torch=False).stderr == ""
+    x[1, 2] = -1
+    ran = call(host, tmp_path / "log", "plain.so", (x,), with_torch=False)
+    said = (
+        r"NonFiniteResult: kernel log_0 stores NaN in 1 of the 6 elements of buf\d+, the first at \[1, 2\];.*\(2, 3\)\n"
+    )
+    assert ran.returncode == 1 and re.fullmatch(said, ran.stderr)
 
 
 def test_an_operator_that_fails_says_so(host: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from minductor.core.errors import NonFiniteResult
 from minductor.ir.program.signature import pointer_role
 from minductor.runtime.launch.interpret import Interpreter
 from minductor.runtime.store.store import Store
@@ -111,6 +112,15 @@ def test_views_of_results(compiled: Compile, device: str) -> None:
         return y[1:, 2:], x * 2
 
     compiled(f, torch.randn(6, 6, device=device))
+
+
+@pytest.mark.must_fail_under("nan-not-tested", "nan-reads-forgotten")
+@pytest.mark.golden(view="wrapper", level="canonical")
+def test_nan_is_reported_where_it_is_made(compiled: Compile, device: str) -> None:
+    run = compiled(lambda x: x.log() + 1, torch.ones(2, device=device), options={"nan_asserts": True})
+    run.again(torch.tensor([torch.nan, 1], device=device))
+    with pytest.raises(NonFiniteResult):
+        run.again(torch.tensor([-1.0, 1], device=device))
 
 
 @pytest.mark.must_fail_under("freed-early", "freed-never", "taken-while-alive", "hazard-in-place")

@@ -99,6 +99,11 @@ TORCH_COMPILE = (
     ),
     Row("torch.compile", lambda: compiled(options={5: True}), errors.UnknownOption, "'5'", "The options are"),
     Row("torch.compile", lambda: compiled(options={"fuse": "yes"}), errors.BadOptionValue, "'yes' (str)", "a bool"),
+    Row(
+        "torch.compile",
+        lambda: torch.compile(torch.log, backend="minductor", options={"nan_asserts": True})(-X.abs() - 1),
+        *(errors.NonFiniteResult, "kernel log_0 stores NaN", "a log or root of a negative number"),
+    ),
     Row("torch.compile", lambda: compiled(options={"fuse": 1}), errors.BadOptionValue, "1 (int)", "a bool"),
     Row("torch.compile", lambda: compiled(options={"target": 90}), errors.BadOptionValue, "90 (int)", "a str"),
     Row("torch.compile", lambda: compiled(options={"target": "sm90"}), errors.UnknownTarget, "'sm90'", "'sm_90'"),

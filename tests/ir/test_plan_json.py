@@ -98,7 +98,7 @@ def altered(change: dict[str, Json]) -> str:
         ("[]", "no schema"),
         ("{}", "no schema"),
         ("[" * 100_000, "RecursionError"),
-        (altered({"schema": 1}), "its schema is 1, and this minductor reads 2"),
+        (altered({"schema": 1}), "its schema is 1, and this minductor reads 3"),
         (altered({"symbols": {"s0": ["size", 2]}}), "s0 is no symbol"),
         (altered({"symbols": {"s0": ["colour", 2, 3]}}), "s0 is no symbol"),
         (altered({"symbols": {}}), "s0"),

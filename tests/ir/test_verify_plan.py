@@ -76,6 +76,8 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "other kinds of numbers": (edit(KernelLine, numbers=("real",)), "k0 is defined with what its kernel does not have"),
     "other errors": (edit(KernelLine, errors=(("E", "m"),)), "k0 is defined with what its kernel does not have"),
     "other tensors are written": (edit(KernelLine, written=()), "k0 is defined with what its kernel does not have"),
+    "others are overwritten": (edit(KernelLine, overwritten=(0,)), "k0 is defined with what its kernel does not have"),
+    "a constant": (edit(KernelLine, nonfinite=("inf",)), "k0 is defined with what its kernel does not have"),
     "no return": (without(ReturnLine), "0 lines return"),
     "two returns": (twice(ReturnLine), "2 lines return"),
     "a call's handle given again": (edit(ExternLine, handle=1), "call 1 stands behind call 1"),

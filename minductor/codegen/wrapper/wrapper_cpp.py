@@ -18,6 +18,7 @@ from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.operator_spelling import CPP_STORAGE
 from minductor.codegen.wrapper import wrapper_cpp_calls
 from minductor.codegen.wrapper.wrapper_cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
+from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
 from minductor.codegen.wrapper.wrapper_python import eager_call, numbers_of, python_calls
 from minductor.core.dtypes import DType
 from minductor.core.errors import NotNative
@@ -73,12 +74,15 @@ class _Emitter:
         self.constants = {line.name: line.number for line in plan.lines if isinstance(line, lines.ConstantLine)}
         self.declared: dict[str, None] = {}  # the declarations of torch's functions that the unit calls
         self.python: list[lines.ExternLine] = []  # the calls that Python makes
-        self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to
+        self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to; "+" stands between those of one error
+        self.nan_asserts = NanAsserts(self.definitions.values()) if env.options.nan_asserts else None
 
     def unit(self, header: str) -> Iterator[str]:
         regions = [text for region in self.plan.regions for text in self.region(region)]
         body = list(_Function(self, self.plan).text("call"))
         yield f'#include "{header}"'
+        if self.nan_asserts:
+            yield '#include "minductor_finite.h"'
         yield ""
         yield from self.kernel_declarations()
         yield from self.declared
@@ -138,6 +142,8 @@ class _Function:
         laid = {line.name for line in plan.lines if isinstance(line, lines.LayoutLine)}
         tensors = [given for given in plan.inputs if given.symbol is None]
         self.lent = {given.name for given in tensors if not given.is_donated and given.name not in laid}
+        written = {name: kernel.written for name, kernel in unit.definitions.items()}
+        self.stale = stale(lines.lines_with_groups(plan), written) if unit.nan_asserts else frozenset[str]()
 
     def text(self, name: str) -> Iterator[str]:
         body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
@@ -200,6 +206,7 @@ class _Function:
                 if device != "cpu":
                     raise NotNative(f"memory of {device}")
                 yield f"MD_TRY(md_empty(md, {name}, md_{dtype.torch_name}, {_sizes(size)}, {_sizes(stride)}));"
+                yield from self.zero(name)
                 yield from self.event("allocate", name)
             case lines.ReuseLine():
                 yield from self.reuse(line)
@@ -251,12 +258,13 @@ class _Function:
             for name, (_, dtype) in zip(line.tensors, kernel.signature, strict=True)
         )
         call = f"{kernel.symbol}({', '.join((*pointers, *map(index_text, line.sizes), 'md.threads'))})"
-        yield from _comment(line.handle, line.origins)
         if kernel.errors:
             nodes = ", ".join(map(self.checked, line.checked))
-            yield f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors, {{{nodes}}}));"
-        else:
-            yield f"{call};"
+            call = f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors, {{{nodes}}}))"
+        asserts, region = self.unit.nan_asserts, "" if self.plan is self.unit.plan else self.plan.name
+        tested = asserts and asserts.tested(line, region)
+        yield from _comment(line.handle, line.origins)
+        yield from self.watched(tested, call) if tested else (f"{call};",)
         yield from self.event("launch", kernel.symbol)
 
     def dispatch(self, line: lines.DispatchLine) -> Iterator[str]:
@@ -275,6 +283,23 @@ class _Function:
             yield from ("    break;", "  }")
         yield "}"
 
+    def watched(self, tested: Tested, call: str) -> Iterator[str]:
+        """The lines of a launch that is tested for NaN and infinity."""
+        results = [f'{{"{name}", {name}, {literal(name in tested.read)}}}' for name in tested.written]
+        read = ", ".join(f"&{name}" for name in tested.read if name not in tested.written)
+        numbers = ", ".join(index_text(n) if isinstance(n, Expr) else literal(n) for n in tested.numbers)
+        node = self.checked("+".join(tested.nodes))
+        yield "{"
+        yield f"  const md_Stored md_results[] = {{{', '.join(results)}}};"
+        yield f"  {call};"
+        yield f'  MD_TRY(md_finite(md, "{tested.kernel}", md_results, {{{read}}}, {{{numbers}}}, {node}));'
+        yield "}"
+
+    def zero(self, name: str) -> Iterator[str]:
+        """The line that fills a storage with zeros whose old contents could look like results."""
+        if name in self.stale:
+            yield f"md_zero({name});"
+
     def reuse(self, line: lines.ReuseLine) -> Iterator[str]:
         if self.layouts.get(line.old) == (line.size, line.stride):
             yield f"{line.name} = {line.old}.take();"
@@ -282,6 +307,7 @@ class _Function:
             size, stride = _sizes(line.size), _sizes(line.stride)
             yield f"MD_TRY(md_view(md, {line.name}, {line.old}, {size}, {stride}, 0));"
             yield f"{line.old}.reset();"
+        yield from self.zero(line.name)
         yield from self.event("reuse", line.name)
 
     def extern(self, line: lines.ExternLine) -> Iterator[str]:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
+from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
 from minductor.core.errors import BadOptionValue
 from minductor.core.expressions.expr import Expr
-from minductor.ir.artefact.fx_graph import ASSERT, LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
+from minductor.ir.artefact.fx_graph import ASSERT, LAUNCH, NAN_CHECK, FxGraph, FxKernel, Result, Value, print_graph
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names
@@ -35,7 +36,8 @@ def wrapper_fx(plan: Plan, env: Env) -> str:
     if env.options.verify_memory:
         raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
     definitions = [line for line in plan.lines if isinstance(line, lines.KernelLine)]
-    graph = _Emitter(plan, {line.id: line.symbol for line in definitions}).graph(Signature())
+    nan_asserts = NanAsserts(definitions) if env.options.nan_asserts else None
+    graph = _Emitter(plan, {line.id: line for line in definitions}, nan_asserts).graph(Signature())
     kernels = tuple(FxKernel(line.symbol, line.written, line.errors) for line in definitions)
     return print_graph(replace(graph, kernels=kernels))
 
@@ -88,11 +90,17 @@ def _returns_new_memory(plan: Plan) -> bool:
 
 
 class _Emitter:
-    """Makes the nodes of one plan. `symbols`: the symbol of each kernel, by its id."""
+    """Makes the nodes of one plan, or of a region of that name. `definitions`: of kernels, by their ids."""
 
-    def __init__(self, plan: Plan, symbols: Mapping[str, str]) -> None:
+    def __init__(
+        self, plan: Plan, definitions: Mapping[str, lines.KernelLine], nan_asserts: NanAsserts | None, region: str = ""
+    ) -> None:
         self.plan = plan
-        self.symbols = symbols
+        self.definitions = definitions
+        self.nan_asserts = nan_asserts
+        self.region = region
+        written = {name: kernel.written for name, kernel in definitions.items()}
+        self.stale = stale(plan.lines, written) if nan_asserts else frozenset[str]()
         self.nodes = Nodes()
         self.signatures = signatures(plan)
         self.layouts: dict[
@@ -107,7 +115,9 @@ class _Emitter:
         for region in self.plan.regions:
             self.attribute(region.name)
         graphs = tuple(
-            _Emitter(region, self.symbols).graph(self.signatures.get(region.name, Signature()))
+            _Emitter(region, self.definitions, self.nan_asserts, region.name).graph(
+                self.signatures.get(region.name, Signature())
+            )
             for region in self.plan.regions
         )
         for line in self.plan.lines:
@@ -167,9 +177,25 @@ class _Emitter:
     # --- lines
 
     def launch(self, line: lines.LaunchLine) -> None:
-        symbol = self.symbols[line.kernel]
+        symbol = self.definitions[line.kernel].symbol
         given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
+        tested = self.nan_asserts and self.nan_asserts.tested(line, self.region)
+        watch = (self.watch(tested),) if tested else ()
         self.nodes.add(symbol, "call_function", LAUNCH, given, line=line, checked=line.checked)
+        if tested:
+            self.nodes.add("check", "call_function", NAN_CHECK, watch, checked=tested.nodes)
+
+    def watch(self, tested: Tested) -> Result:
+        """The node before a launch that is tested for NaN and infinity."""
+        written, read = (tuple([self.tensor(name) for name in names]) for names in (tested.written, tested.read))
+        numbers = [self.nodes.number(n) if isinstance(n, Expr) else n for n in tested.numbers]
+        given = (tested.kernel, tested.written, written, (*read, *numbers))
+        return self.nodes.add("watch", "call_function", "minductor.runtime.launch.nan_asserts.watch", given)
+
+    def zero(self, name: str) -> None:
+        """Fills a storage with zeros whose old contents could look like results."""
+        if name in self.stale:
+            self.nodes.add("zero", "call_function", "torch.ops.aten.zero_.default", (self.tensor(name),))
 
     def dispatch(self, line: lines.DispatchLine) -> None:
         """A call that runs one graph of several, by sizes. A choice that is measured was made before."""
@@ -190,9 +216,10 @@ class _Emitter:
 
     def group(self, line: lines.DispatchLine, option: str) -> Value:
         """The graph of a variant of a dispatch; its inputs are the tensors and sizes of the dispatch."""
-        name = f"{self.symbols[line.own.kernel]}_{line.handle}_{option}"
+        name = f"{self.definitions[line.own.kernel].symbol}_{line.handle}_{option}"
         inputs = (*map(Input, line.tensors), *(Input(size.name, size) for size in line.sizes))
-        made = _Emitter(Plan(name, inputs, (*lines.selected(line, option), lines.ReturnLine(())), ()), self.symbols)
+        plan = Plan(name, inputs, (*lines.selected(line, option), lines.ReturnLine(())), ())
+        made = _Emitter(plan, self.definitions, self.nan_asserts, self.region)
         made.layouts = dict(self.layouts)
         self.groups.append(made.graph(Signature()))
         return self.attribute(name)
@@ -204,6 +231,7 @@ class _Emitter:
         self.nodes.values[line.name] = made
         self.layouts[line.name] = (line.size, line.stride)
         self.starts.add(made)
+        self.zero(line.name)
 
     def reuse(self, line: lines.ReuseLine) -> None:
         old = self.tensor(line.old)
@@ -215,6 +243,7 @@ class _Emitter:
             old = made
         self.nodes.values[line.name] = old
         self.layouts[line.name] = (line.size, line.stride)
+        self.zero(line.name)
 
     def window(self, name: str, of: str, size: Iterable[Expr], stride: Iterable[Expr], offset: Expr) -> Result:
         """The node of a view. `offset` counts from the start of `of`, in torch.as_strided from that of the storage."""

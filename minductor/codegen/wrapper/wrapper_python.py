@@ -16,6 +16,7 @@ from typing import assert_never
 
 from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
+from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.plan import plan as lines
@@ -99,6 +100,7 @@ class _Emitter:
         self.is_streamed = env.target.kind in ("cuda", "hip")
         self.has_status = not env.target.is_gpu  # kernels of a GPU raise errors themselves
         self.scope = self.stream = ""  # the current device, and the device whose stream the text has assigned
+        self.region_name = ""  # of the region that is written
         self.names: dict[str, str] = {}  # module-level names -> their values
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         if self.verify_memory:
@@ -109,6 +111,8 @@ class _Emitter:
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
+        self.nan_asserts = NanAsserts(definitions) if env.options.nan_asserts else None
+        self.stale: frozenset[str] = frozenset()  # the storages that the text fills with zeros
         self.variants: list[str] = []  # the lines of the functions that run variants
         self.dispatched: dict[str, str] = {}  # by the digest of a dispatch the function that it calls
         self.places: list[
@@ -163,6 +167,9 @@ class _Emitter:
         made = [line for line in plan.lines if isinstance(line, lines.AllocateLine | lines.ReuseLine)]
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         self.bytes = {storage.name: storage.bytes for storage in plan.storages}
+        if self.nan_asserts:
+            self.stale = stale(lines.lines_with_groups(plan), self.written)
+        self.region_name = "" if plan is self.plan else plan.name
         self.scope = self.stream = ""
         if not self.is_streamed and any(isinstance(line, lines.LaunchLine | lines.DispatchLine) for line in plan.lines):
             yield "    n_threads = threads.count()"
@@ -244,6 +251,8 @@ class _Emitter:
             yield f"{line.name} = empty_strided_cuda({given}, {self.dtype(line.dtype)})"
         else:
             yield f"{line.name} = torch.empty_strided({given}, dtype={self.dtype(line.dtype)}, device={line.device!r})"
+        if line.name in self.stale:
+            yield f"{line.name}.zero_()"
         yield from self.event("allocate", line.name)
 
     def huge_pages(self, name: str) -> Iterator[str]:
@@ -267,12 +276,24 @@ class _Emitter:
         yield from self.current_stream(line.device)
         args = ", ".join((*line.tensors, *map(str, line.sizes), "stream" if self.is_streamed else "n_threads"))
         yield from _comment(line.handle, line.origins)
+        tested = self.nan_asserts and self.nan_asserts.tested(line, self.region_name)
+        indent = "    " if tested else ""
+        if tested:
+            yield self.watch(tested)
         if self.errors[line.kernel] and self.has_status:
-            yield f"if status := {symbol}({args}):"
-            yield f"    fail(errors[{symbol!r}], status{self.place(line.checked)})"
+            yield f"{indent}if status := {symbol}({args}):"
+            yield f"{indent}    fail(errors[{symbol!r}], status{self.place(line.checked)})"
         else:
-            yield f"{symbol}({args})"
+            yield f"{indent}{symbol}({args})"
         yield from self.event("launch", symbol)
+
+    def watch(self, tested: Tested) -> str:
+        """The head of the block around a launch that is tested for NaN and infinity."""
+        self.imports["nan_asserts"] = "minductor.runtime.launch"
+        written = ", ".join(f"{name!r}: {name}" for name in tested.written)
+        read = [*tested.read, *(str(n) if isinstance(n, Expr) else _float(n) for n in tested.numbers)]
+        given = f"{tested.kernel!r}, {{{written}}}, [{', '.join(read)}]{self.place(tested.nodes)}"
+        return f"with nan_asserts.Watch({given}):"
 
     def place(self, nodes: tuple[str, ...]) -> str:
         """The last argument of a call that may fail: the user's lines of these ATen nodes. "" if no node is known."""
@@ -370,6 +391,8 @@ class _Emitter:
         else:
             yield f"{line.name} = reinterpret({line.old}, {self.sizes(line.size)}, {self.sizes(line.stride)}, 0)"
         yield f"del {line.old}"
+        if line.name in self.stale:
+            yield f"{line.name}.zero_()"
         yield from self.event("reuse", line.name)
 
     def event(self, kind: str, name: str) -> Iterator[str]:

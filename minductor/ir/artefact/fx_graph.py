@@ -32,6 +32,7 @@ from minductor.ir.program.nodes import Token
 SCHEMA = 1
 LAUNCH = "minductor.launch"
 ASSERT = "torch.ops.aten._assert_scalar.default"
+NAN_CHECK = "minductor.runtime.launch.nan_asserts.check"
 
 Op: TypeAlias = Literal["placeholder", "get_attr", "call_function", "output"]
 
@@ -51,7 +52,7 @@ class FxNode:
     """One node of the graph.
 
     `handle`: the handle of the plan's line, for a launch or a call. `origins`: the ATen nodes that it comes from.
-    `checked`: the ATen node of each error that a launch or an assertion may raise.
+    `checked`: the ATen node of each error that a launch or an assertion may raise; all nodes of a launch for NAN_CHECK.
     """
 
     name: str

@@ -77,7 +77,9 @@ class KernelLine:
     `signature`: the name and dtype of each tensor parameter. `written`: the numbers of the tensor parameters that the
     kernel writes. `numbers`: the kinds of the number parameters after them; "real" is a float, and the others are
     integers. `errors`: the exception's name and message for each status, where status k is `errors[k - 1]`; a kernel
-    without errors returns no status. A message is a template for `str.format` (see signature.py).
+    without errors returns no status. A message is a template for `str.format` (see signature.py). `overwritten`: those
+    of `written` whose old contents the kernel reads or adds to. `nonfinite`: "nan", "inf" and "-inf", where they are
+    constants of its body.
     """
 
     id: str
@@ -88,6 +90,8 @@ class KernelLine:
     numbers: tuple[Kind, ...] = ()
     errors: tuple[tuple[str, str], ...] = ()
     written: tuple[int, ...] = ()
+    overwritten: tuple[int, ...] = ()
+    nonfinite: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ over the symbols that the head declares. A value that JSON cannot express is an 
 >>> from minductor.ir.plan.plan import FreeLine, ReturnLine
 >>> text = plan_json(Plan("empty", (), (FreeLine(("buf0",)), ReturnLine(())), ()))
 >>> text
-'{"schema": 2, "symbols": {}, "plan": {"is": "Plan", "name": "empty", "inputs": [], "lines": [{"is": "FreeLine", \
+'{"schema": 3, "symbols": {}, "plan": {"is": "Plan", "name": "empty", "inputs": [], "lines": [{"is": "FreeLine", \
 "names": ["buf0"]}, {"is": "ReturnLine", "values": []}], "guards": [], "regions": [], \
 "storages": [], "partitions": []}}'
 >>> parse_plan(text).lines
@@ -40,7 +40,7 @@ from minductor.ir.program.nodes import symbols_in
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-SCHEMA = 2  # is raised when the meaning of a written plan changes
+SCHEMA = 3  # is raised when the meaning of a written plan changes
 LEFT_OUT = "kernels"
 
 KINDS: Mapping[str, type] = {

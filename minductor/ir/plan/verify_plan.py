@@ -33,7 +33,7 @@ from minductor.ir.plan.plan import (
 )
 from minductor.ir.plan.storage_lives import storage_lives, tensor_names, used_tensors
 from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Kernel, symbols_in
-from minductor.ir.program.signature import signature
+from minductor.ir.program.signature import nonfinite_constants, signature
 
 
 def verify_plan(plan: Plan) -> None:
@@ -122,9 +122,9 @@ def _kernel_faults(plan: Plan) -> Iterator[str]:
     kernels = dict(plan.kernels)
     for line in defined if kernels else ():
         needs = signature(kernels[line.id])
-        written = tuple(place for place, name in enumerate(needs.storages) if name in needs.written)
-        said = (len(line.signature), line.numbers, line.errors, line.written)
-        if said != (len(needs.storages), tuple(size.kind for size in needs.sizes), needs.errors, written):
+        said = (len(line.signature), line.numbers, line.errors, line.written, line.overwritten, line.nonfinite)
+        places = (needs.places(needs.written), needs.places(needs.overwritten), nonfinite_constants(kernels[line.id]))
+        if said != (len(needs.storages), tuple(size.kind for size in needs.sizes), needs.errors, *places):
             yield f"{line.id} is defined with what its kernel does not have"
 
 

@@ -7,7 +7,8 @@ hash. Refuses nothing. The emitters of wrappers and the printers of kernels both
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from minductor.core.expressions.expr import Symbol
@@ -18,6 +19,7 @@ from minductor.ir.program.nodes import (
     Body,
     Buffer,
     Check,
+    Constant,
     Kernel,
     Load,
     Masked,
@@ -44,6 +46,10 @@ class Signature:
     overwritten: frozenset[str]
     sizes: tuple[Symbol, ...]
     errors: tuple[tuple[str, str], ...]
+
+    def places(self, storages: Collection[str]) -> tuple[int, ...]:
+        """The numbers of the tensor parameters for these storages."""
+        return tuple(place for place, name in enumerate(self.storages) if name in storages)
 
 
 def signature(kernel: Kernel) -> Signature:
@@ -102,6 +108,16 @@ def kernel_errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
             case _:
                 pass
     return tuple(found)
+
+
+def nonfinite_constants(kernel: Kernel) -> tuple[str, ...]:
+    """NaN and the infinities among the constants of a kernel's body, in order, as Python prints them."""
+    values = [
+        op.attrs.value if isinstance(op.attrs, Constant) else op.attrs.other
+        for op in all_ops(kernel.body)
+        if isinstance(op.attrs, Constant | Masked)
+    ]
+    return tuple(sorted({repr(value) for value in values if isinstance(value, float) and not math.isfinite(value)}))
 
 
 def error_nodes(kernel: Kernel) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """A note for the user: which variant of a kernel is taken, among which, and who decided.
 
+Takes names and figures as text. Gives a frozen record. Refuses nothing.
+
 >>> str(VariantNote("schedule", "k1", "looped", "option", ("looped",)))
 'k1: variant looped, by option'
 >>> str(VariantNote("choices", "k1", "cut", "measure", ("looped", "cut"), "20 us looped, 9 us cut"))

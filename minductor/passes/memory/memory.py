@@ -25,7 +25,15 @@ from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage import is_foreign, storage_bytes
 from minductor.ir.plan.storage_lives import storage_lives, used_tensors
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.signature import Signature, canonical, digest, error_nodes, rename_storages, signature
+from minductor.ir.program.signature import (
+    Signature,
+    canonical,
+    digest,
+    error_nodes,
+    nonfinite_constants,
+    rename_storages,
+    signature,
+)
 from minductor.ir.program.size_sources import size_source, size_sources
 from minductor.ir.program.variants import base_option, variant_choice, without_variants
 from minductor.options import Options
@@ -370,11 +378,13 @@ class _Planner:
         taken.update(program.name for program in programs)
         for number, found in enumerate(self.defined.values()):
             name = unique_name(kernel_name(found.ops, number), taken)
-            needs = signature(self.kernels[found.id])
+            kernel = self.kernels[found.id]
+            needs = signature(kernel)
             takes = lines.KernelLine(found.id, name, found.parameters, found.digest, tuple(found.origins))
-            written = tuple(place for place, name in enumerate(needs.storages) if name in needs.written)
             kinds = tuple(size.kind for size in needs.sizes)
-            defs.append(replace(takes, numbers=kinds, errors=needs.errors, written=written))
+            takes = replace(takes, numbers=kinds, errors=needs.errors, nonfinite=nonfinite_constants(kernel))
+            written, overwritten = needs.places(needs.written), needs.places(needs.overwritten)
+            defs.append(replace(takes, written=written, overwritten=overwritten))
         return tuple(defs)
 
 

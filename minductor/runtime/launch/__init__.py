@@ -22,11 +22,13 @@ Helpers of wrappers:
 - `control_flow.py`: `cond`, `while_loop` and the other operators that call graphs.
 - `result_checks.py`: results of operators that torch does not vouch for.
 - `memory_plan_checks.py`: compares a call's allocations and frees with the plan (option `verify_memory`).
+- `nan_asserts.py`: finds the kernel that makes NaN or infinity (option `nan_asserts`); in C++ `minductor_finite.h`.
 
 Laws:
 
 - A kernel takes tensors, numbers, and then a number of threads or a stream. It returns 0, or the number of the check
   that failed, for which the wrapper raises the error that eager raises.
-- A launch waits for nothing: errors of GPU kernels appear at the next synchronisation.
+- A launch waits for nothing: errors of GPU kernels appear at the next synchronisation. Only under `nan_asserts` a
+  wrapper waits for each kernel, to test its results.
 - Loading from the store imports neither Triton nor the stages of the compiler.
 """

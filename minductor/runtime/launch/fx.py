@@ -25,13 +25,14 @@ from torch import fx
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.graph import _BoxedCodeGen
-from torch.fx.node import map_arg
+from torch.fx.node import has_side_effect, map_arg
 
 from minductor.core.dtypes import DType
 from minductor.core.errors import WrongInput
-from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
+from minductor.ir.artefact.fx_graph import LAUNCH, NAN_CHECK, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
 from minductor.ir.artefact.launch_metadata import LAUNCHES
 from minductor.ir.program.nodes import Token
+from minductor.runtime.launch import nan_asserts
 from minductor.runtime.launch.fx_launcher import Launcher
 from minductor.runtime.launch.launch import KERNELS, Bind, Call, fail, located, overlap
 from minductor.runtime.launch.load import threads
@@ -40,7 +41,8 @@ from minductor.target import Target
 
 # modules whose functions a graph may call, besides torch's operators
 OWN_MODULES = tuple(
-    f"minductor.runtime.launch.{name}" for name in ("result_checks", "control_flow", "fx", "launch", "by_size")
+    f"minductor.runtime.launch.{name}"
+    for name in ("result_checks", "control_flow", "fx", "launch", "by_size", "nan_asserts")
 )
 MODULES = ("builtins", "functools", "math", "operator", "torch", *OWN_MODULES)
 # functions that are cheap to run on fake tensors
@@ -140,6 +142,8 @@ class _Builder:
                 found[node.name] = self.launch(made, symbol, tensors, numbers)
             else:
                 found[node.name] = add_node(made, node, found)
+            if node.target == NAN_CHECK:
+                has_side_effect(nan_asserts.check)  # so that no pass removes it as dead code
             places = list(map(self.where, node.checked))
             if any(places):
                 _add_user_lines(found[node.name], places)
@@ -168,10 +172,13 @@ def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Grap
 
 
 def _add_user_lines(call: fx.Node, places: Sequence[str]) -> None:
-    """Adds the user's lines to the errors of a launch or assertion. Kernels on a GPU stop the device instead."""
+    """Adds the user's lines to the errors of a launch, assertion or test for NaN.
+
+    Kernels on a GPU stop the device instead.
+    """
     if call.target is torch.ops.aten._assert_scalar.default:
         call.update_arg(1, located(str(call.args[1]), places[0]))
-    elif str(call.target) == "minductor.launch.default":
+    elif str(call.target) == "minductor.launch.default" or call.target is nan_asserts.check:
         call.update_kwarg("places", "\n".join(places))
 
 

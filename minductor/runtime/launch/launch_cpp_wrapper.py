@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from minductor.core.errors import LoadFailed
+from minductor.core.errors import LoadFailed, NonFiniteResult, user_lines
 from minductor.runtime.launch.load import GUARDS, Library, c_api, threads
 
 INCLUDE = Path(__file__).parent / "include"
@@ -88,8 +88,10 @@ def launch(
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
     is_child = ctypes.pointer(threads().is_child)
-    places = {node: place for node in _text(library, "md_nodes").split() if (place := where(node))}
-    found = (vars(builtins), places, calls, events, _raise_as_eager, _wrap(library.path))
+    nodes = _text(library, "md_nodes").split()
+    places = {key: place for key in nodes if (place := user_lines(map(where, key.split("+"))))}
+    errors = {**vars(builtins), NonFiniteResult.__name__: NonFiniteResult}
+    found = (errors, places, calls, events, _raise_as_eager, _wrap(library.path))
     bound = _Bound(handles, *found, is_child, None, torch.Tensor, offset)
     method = library.address("md_method")
     capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
