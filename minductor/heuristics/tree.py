@@ -1,0 +1,145 @@
+"""A regression tree over the logarithms of times, and what it answers.
+
+Takes examples, which are features with a loss for each option. Gives a tree, and for features the option of the least
+loss with its confidence. Refuses nothing: features that a tree does not ask for may be missing.
+
+The loss of an option is the logarithm of its time over that of the fastest one. A leaf has the mean loss of each option
+of its examples. The confidence of an answer is how many times as long the second best option takes by these means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import exp
+from typing import NamedTuple, TypeAlias
+
+UNSURE = "unsure"
+DIGITS = 17  # of a float
+
+
+class Example(NamedTuple):
+    """The features of a kernel, and the loss of each of its options."""
+
+    features: Mapping[str, float]
+    losses: Mapping[str, float]
+
+
+class Leaf(NamedTuple):
+    """The mean losses of some examples, by option. `size`: the number of examples."""
+
+    losses: Mapping[str, float]
+    size: int
+
+    def best(self) -> tuple[str, float]:
+        """The option of the least loss, and the confidence; 1 if there is nothing to compare it with."""
+        ranked = sorted(self.losses, key=lambda name: (self.losses[name], name))
+        if len(ranked) < 2:
+            return UNSURE, 1.0
+        return ranked[0], exp(self.losses[ranked[1]] - self.losses[ranked[0]])
+
+    def answer(self, threshold: float) -> str:
+        """The best option, or UNSURE if the confidence is not above the threshold.
+
+        >>> leaf = Leaf({"held": 0.0, "looped": 0.4}, 8)
+        >>> leaf.answer(1.2), leaf.answer(1.6)
+        ('held', 'unsure')
+        """
+        option, confidence = self.best()
+        return option if confidence > threshold else UNSURE
+
+
+class Branch(NamedTuple):
+    """Features of which `feature` is at most `most` go to `low`, others to `high`."""
+
+    feature: str
+    most: float
+    low: Tree
+    high: Tree
+
+
+Tree: TypeAlias = "Leaf | Branch"
+
+
+def leaf_of(tree: Tree, features: Mapping[str, float]) -> Leaf:
+    """The leaf that features lead to."""
+    while isinstance(tree, Branch):
+        tree = tree.low if features[tree.feature] <= tree.most else tree.high
+    return tree
+
+
+def grow(examples: Sequence[Example], depth: int, least: int) -> Tree:
+    """The tree that explains the losses best, one branch after the other.
+
+    Args:
+        examples: at least one.
+        depth: the most branches from the root to a leaf.
+        least: the fewest examples of a leaf.
+    """
+    branch = _best_branch(examples, least) if depth > 0 else None
+    if branch is None:
+        return _leaf(examples)
+    feature, most = branch
+    low = [example for example in examples if example.features[feature] <= most]
+    high = [example for example in examples if example.features[feature] > most]
+    return Branch(feature, most, grow(low, depth - 1, least), grow(high, depth - 1, least))
+
+
+def _leaf(examples: Sequence[Example]) -> Leaf:
+    """A leaf of these examples. An option that less than half of them have is none."""
+    found: dict[str, list[float]] = {}
+    for example in examples:
+        for name, loss in example.losses.items():
+            found.setdefault(name, []).append(loss)
+    usual = {name: losses for name, losses in sorted(found.items()) if 2 * len(losses) >= len(examples)}
+    return Leaf({name: sum(losses) / len(losses) for name, losses in usual.items()}, len(examples))
+
+
+class _Sums:
+    """How well the mean losses explain some examples: by option their number and the sum of their losses."""
+
+    def __init__(self, examples: Sequence[Example] = ()) -> None:
+        self.counts: dict[str, int] = {}
+        self.totals: dict[str, float] = {}
+        for example in examples:
+            self.add(example, 1)
+
+    def add(self, example: Example, times: int) -> None:
+        """Counts an example once more, or once less with `times` -1."""
+        for name, loss in example.losses.items():
+            self.counts[name] = self.counts.get(name, 0) + times
+            self.totals[name] = self.totals.get(name, 0.0) + times * loss
+
+    def explained(self) -> float:
+        """The part of the squared losses that the means explain; a branch that makes it larger explains more."""
+        return sum(total * total / self.counts[name] for name, total in self.totals.items() if self.counts[name])
+
+
+def _best_branch(examples: Sequence[Example], least: int) -> tuple[str, float] | None:
+    """The feature and the limit that explain the losses best; None if no branch explains more than none."""
+    best, found = _Sums(examples).explained() + 1e-9, None
+    for feature in examples[0].features:
+        ordered = sorted(examples, key=lambda example: example.features[feature])
+        low, high = _Sums(), _Sums(ordered)
+        for count, (example, following) in enumerate(pairwise(ordered), 1):
+            low.add(example, 1)
+            high.add(example, -1)
+            one, other = example.features[feature], following.features[feature]
+            if one == other or min(count, len(ordered) - count) < least:
+                continue
+            explained = low.explained() + high.explained()
+            if explained > best:
+                best, found = explained, (feature, between(one, other))
+    return found
+
+
+def between(low: float, high: float) -> float:
+    """The shortest number near the middle of two numbers; it may be the lower one.
+
+    >>> between(1000, 1024), between(0.25, 0.5), between(3, 4)
+    (1010, 0.4, 3.5)
+    """
+    middle = (low + high) / 2
+    short = (float(f"{middle:.{digits}g}") for digits in range(1, DIGITS + 1))
+    found = next((number for number in short if low <= number < high), low)
+    return int(found) if found == int(found) else found
