@@ -3,9 +3,10 @@
 Takes a device, and kernels by name. Gives a `Sample` for each kernel: its features, and what each of its recipes takes.
 Refuses (ValueError) functions that are not one kernel, and kernels with a single recipe.
 
-All recipes of a kernel run in turns of short slices, and the median of the slices counts. On a CPU one thread runs, its
-own time counts and not that of other processes, and the arguments are copied to other places a few times. On a GPU a
-slice is a replay of a CUDA graph of some calls.
+All recipes of a kernel run in turns of short slices. On a GPU a slice is a replay of a CUDA graph of some calls, and
+the median counts. On a CPU one thread runs, and the arguments are copied to other places a few times, since the same
+kernel takes other times elsewhere. At each place the least time counts, since other processes only add to it; of these
+the median counts.
 """
 
 from __future__ import annotations
@@ -39,46 +40,49 @@ if TYPE_CHECKING:
     from minductor.pipeline import Stage
 
 Function = Callable[..., Any]
-PLACES, ROUNDS, SLICE = 3, 5, 0.0015  # of the arguments on a CPU; at each place; the seconds of a slice
+PLACES, ROUNDS, SLICE = 4, 6, 0.001  # of the arguments on a CPU; at each place; the seconds of a slice
 CALLS, REPLAYS = 4, 15  # calls in a CUDA graph, and how often it runs
 PARTS = "_in_parts"  # at the end of recipes that pay with several threads: one thread cannot judge them
-CPU_ELEMENTS, GPU_ELEMENTS = (1 << 12, 1 << 20), (1 << 18, 1 << 27)  # of a kernel: at least, at most
+CPU_ELEMENTS, GPU_ELEMENTS = (1 << 12, 1 << 21), (1 << 18, 1 << 27)  # of a kernel: at least, at most
 CPU_ROW, GPU_ROW = (2, 64), (16, 1 << 17)  # elements of a row; a CPU has one recipe for longer rows
 GPU_DTYPES, CPU_DTYPES = ("bfloat16", "float32", "float16"), ("float32", "float32", "float32", "bfloat16")
 OF_ONE_SIZE = 3  # functions
-LEAST_ROWS = 64  # fewer long rows become several kernels on a GPU, and have one recipe on a CPU
+LEAST_ROWS = 256  # fewer long rows become several kernels on a GPU, and have one recipe on a CPU
 USUAL_ROWS = (64, 128, 256, 512, 768, 1000, 1024, 2048, 3072, 4096, 5120, 8192, 16384, 32000, 50257)  # of models
+SHORT_ROWS = (2, 3, 4, 8, 12, 16, 24, 32, 48, 64)
 
 # Functions of rows and weights.
 FUNCTIONS: Mapping[str, Function] = {
     "softmax": lambda x, w: x.softmax(-1),
-    "log_softmax": lambda x, w: x.log_softmax(-1),
     "layer_norm": lambda x, w: F.layer_norm(x, w.shape, w, w),
     "var_mean": lambda x, w: torch.var_mean(x, -1),
     "logsumexp": lambda x, w: x.logsumexp(-1),
-    "weighted_softmax": lambda x, w: (x * w).softmax(-1) * x,
-    "norm_of_gelu": lambda x, w: F.layer_norm(F.gelu(x), w.shape, w),
-    "centred": lambda x, w: (x - x.mean(-1, keepdim=True)).abs().sum(-1),
-    "sum_of_softmax": lambda x, w: (x.softmax(-1) * w).sum(-1),
     "largest": lambda x, w: x.amax(-1),
     "least_square": lambda x, w: (x * x + w).amin(-1),
     "place_of_largest": lambda x, w: x.argmax(-1),
+    "largest_product": lambda x, w: (x * w).amax(-1),
 }
-# A CPU has a single recipe for the first ones, and recipes of its own for the others.
+# A CPU has a single recipe for most of the first ones, and recipes of its own for the others.
 GPU_FUNCTIONS: Mapping[str, Function] = {
+    "log_softmax": lambda x, w: x.log_softmax(-1),
+    "weighted_softmax": lambda x, w: (x * w).softmax(-1) * x,
+    "sum_of_softmax": lambda x, w: (x.softmax(-1) * w).sum(-1),
+    "norm_of_gelu": lambda x, w: F.layer_norm(F.gelu(x), w.shape, w),
+    "centred": lambda x, w: (x - x.mean(-1, keepdim=True)).abs().sum(-1),
     "rms_norm": lambda x, w: F.rms_norm(x, w.shape, w),
     "sum": lambda x, w: x.sum(-1),
     "normalize": lambda x, w: x / x.square().sum(-1, keepdim=True).sqrt(),
 }
 CPU_FUNCTIONS: Mapping[str, Function] = {
     "range": lambda x, w: x.amax(-1) - x.amin(-1),
+    "is_any_positive": lambda x, w: (x > 0).any(-1),
+    "least": lambda x, w: x.clamp(-1, 1).amin(-1),
     "sum_of_groups": lambda x, w: x.unflatten(0, GROUPS).sum((1, 3)),
     "norm_of_groups": lambda x, w: x.unflatten(0, GROUPS) / (x.unflatten(0, GROUPS).sum((1, 3), keepdim=True) + 1),
-    "squares_of_groups": lambda x, w: x.unflatten(0, GROUPS).square().mean((1, 3)),
 }
 ALL_FUNCTIONS: Mapping[str, Function] = {**FUNCTIONS, **GPU_FUNCTIONS, **CPU_FUNCTIONS}
-GROUPS = (4, -1, 8)  # a sample has rows of so many groups
-WHOLE = 32  # rows: the least number that makes whole groups
+GROUPS = (32, -1, 8)  # so many samples have rows of 8 groups
+WHOLE = 256  # rows: the least number that makes whole groups
 
 
 class RowCase(NamedTuple):
@@ -107,11 +111,11 @@ def row_cases(device: str) -> Iterator[RowCase]:
     """Kernels without end, the same ones each time."""
     draw = random.Random(0)
     is_gpu = device != "cpu"
-    rows, elements = (GPU_ROW, GPU_ELEMENTS) if is_gpu else (CPU_ROW, CPU_ELEMENTS)
+    usual, rows, elements = (USUAL_ROWS, GPU_ROW, GPU_ELEMENTS) if is_gpu else (SHORT_ROWS, CPU_ROW, CPU_ELEMENTS)
     dtypes = GPU_DTYPES if is_gpu else CPU_DTYPES
     functions = [*FUNCTIONS, *(GPU_FUNCTIONS if is_gpu else CPU_FUNCTIONS)]
     while True:
-        row = draw.choice(USUAL_ROWS) if is_gpu and draw.random() < 0.4 else int(_log_uniform(draw, *rows))
+        row = draw.choice(usual) if draw.random() < 0.5 else int(_log_uniform(draw, *rows))
         count = max(LEAST_ROWS, int(_log_uniform(draw, *elements) / row) // WHOLE * WHOLE)
         for name in draw.sample(functions, OF_ONE_SIZE):
             yield RowCase(name, draw.choice(dtypes), count, row)
@@ -208,7 +212,9 @@ def _scheduled(kernel: Kernel, program: Program, env: Env) -> _Kernels:
         prices = {name: (seconds(each, table, env.target, hints).seconds,) for name, each in made.items()}
     else:
         drafts = cpu_recipes.drafts(kernel, table, env.target, hints)
-        made = {name: cpu_place.place(draft) for name, draft in drafts.items() if not name.endswith(PARTS)}
+        if parts := [name for name in drafts if name.endswith(PARTS)]:
+            raise ValueError(f"{parts[0]} is legal, and one thread cannot judge it")
+        made = {name: cpu_place.place(draft) for name, draft in drafts.items()}
         costs = cpu_seconds(made, table, env.target.cpu)
         prices = {name: tuple(cost.seconds for cost in each) for name, each in costs.items()}
     if len(made) < 2:
@@ -229,7 +235,7 @@ def _forced(function: Function, args: Sequence[Tensor], recipe: str, folder: str
 
 
 def _on_cpu(calls: Mapping[str, Function], args: Sequence[Tensor]) -> dict[str, list[float]]:
-    """By recipe the seconds of a call in each slice."""
+    """By recipe the least seconds of a call at each place."""
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {name: [] for name in calls}
     places: list[Sequence[Tensor]] = []
@@ -237,7 +243,10 @@ def _on_cpu(calls: Mapping[str, Function], args: Sequence[Tensor]) -> dict[str, 
         places.append(args := [each.clone() for each in args])  # those before stay, so that these lie elsewhere
         once = min(_slice_of_cpu(call, args, 1) for call in calls.values() for _ in range(3))
         count = max(1, min(200, int(SLICE / once)))
-        _interleave(found, {name: partial(_slice_of_cpu, call, args, count) for name, call in calls.items()}, ROUNDS)
+        here: dict[str, list[float]] = {name: [] for name in calls}
+        _interleave(here, {name: partial(_slice_of_cpu, call, args, count) for name, call in calls.items()}, ROUNDS)
+        for name, each in here.items():
+            found[name].append(min(each))
     return found
 
 
@@ -288,6 +297,6 @@ def _interleave(found: Mapping[str, list[float]], slices: Mapping[str, Callable[
 
 
 def _times(seconds: Sequence[float]) -> Times:
-    """The median of the slices, and their spread."""
+    """The median, and the spread."""
     low, middle, high = statistics.quantiles(seconds, n=4)
     return Times(middle, round((high - low) / middle, 4), len(seconds))

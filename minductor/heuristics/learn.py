@@ -6,7 +6,8 @@ the kernels that are held out.
 
 A quarter of the groups of kernels is held out. On the others cross-validation finds depth and leaf size: each kernel is
 answered by a tree that was grown without its group. An answer is wrong if it takes more than WORST times as long as the
-default, and the threshold is the largest confidence of a wrong answer. What is left is judged on the held-out kernels.
+default, and the threshold is above the largest confidence of a wrong answer, by MARGIN. The tree is then judged on the
+held-out kernels: none of its answers may be wrong there, and some must be faster than the default.
 """
 
 from __future__ import annotations
@@ -18,25 +19,29 @@ from typing import NamedTuple
 
 from minductor.core.errors import BadHeuristic
 from minductor.heuristics.samples import Sample
-from minductor.heuristics.tree import UNSURE, Example, Tree, grow, leaf_of
+from minductor.heuristics.tree import UNSURE, WORST, Example, Tree, grow, leaf_of
 
-WORST = 1.1  # times as long as the default: the most that an answer may take
 DEPTHS, LEAVES = (2, 3, 4), (3, 6, 12)  # which are tried: branches to a leaf, and examples of a leaf
 FOLDS, HELD_OUT = 5, 4  # parts of the cross-validation; one of so many groups is held out
 FEWEST_SAMPLES, FEWEST_ROUNDS = 40, 3
 NOISE = 0.15  # the largest spread of a time that counts
+MARGIN = 1.25  # times the logarithm of the largest confidence of a wrong answer: the next one may be larger
+FEWEST_CHANGES = 5  # answers on held-out kernels that are not the default: fewer may be right by chance
+MOST_WRONG = 0.1  # of the answers of a cross-validation, before the threshold: more are chance
 SURE = 1.02  # the lowest threshold: options that are this close are not told apart
 
 
 class Figures(NamedTuple):
     """How the answers do on some kernels.
 
-    `worst`: the largest time of an answer over that of the default. `best`: the largest time of the default over that
-    of an answer. `gain`: the geometric mean of the latter, where "unsure" counts as 1.
+    `changed`: answers that are not the default. `worst`: the largest time of an answer over that of the default.
+    `best`: the largest time of the default over that of an answer. `gain`: the geometric mean of the latter, where
+    "unsure" counts as 1.
     """
 
     kernels: int
     answered: int
+    changed: int
     wrong: int
     worst: float
     best: float
@@ -56,11 +61,12 @@ class Learned(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What a tree says of a sample: the option, its confidence, and its time over the default's."""
+    """What a tree says of a sample: the option, its confidence, its time over the default's, and if it is another one."""
 
     option: str
     confidence: float
     ratio: float
+    is_other: bool = True
 
 
 def learn(measured: Sequence[Sample], depths: Sequence[int] = DEPTHS, leaves: Sequence[int] = LEAVES) -> Learned:
@@ -76,11 +82,14 @@ def learn(measured: Sequence[Sample], depths: Sequence[int] = DEPTHS, leaves: Se
     known = [sample for sample in samples if not _is_held_out(sample)]
     held = [sample for sample in samples if _is_held_out(sample)]
     tried = [_validated(known, depth, leaf) for depth in depths for leaf in leaves]
-    depth, leaf, threshold, validation = max(tried, key=lambda each: (round(each[3].gain, 3), -each[0], each[1]))
+    taken = max(tried, key=lambda each: (not each.is_chance, round(each.figures.gain, 3), -each.depth, each.leaf))
+    depth, leaf, threshold, validation, is_chance = taken
     tree = grow([example_of(sample) for sample in known], depth, leaf)
     figures = figures_of([_answer(tree, sample) for sample in held], threshold)
-    if figures.wrong or figures.best < WORST:
-        why = f"of {figures.kernels} held-out kernels {figures.answered} are answered, {figures.wrong} of them wrong"
+    if is_chance or figures.wrong or figures.best < WORST or figures.changed < FEWEST_CHANGES:
+        why = (
+            f"{figures.kernels} kernels are held out, {figures.changed} get another option, {figures.wrong} a wrong one"
+        )
         raise BadHeuristic(
             "these measurements teach nothing that holds on other kernels",
             why=f"{why}; the largest gain is {figures.best:.2f} times, the largest loss {figures.worst:.2f} times",
@@ -97,11 +106,13 @@ def example_of(sample: Sample) -> Example:
 
 def figures_of(answers: Sequence[_Answer], threshold: float) -> Figures:
     """How answers do of which those at or below the threshold are unsure."""
-    given = [answer.ratio for answer in answers if _is_sure(answer, threshold)]
+    sure = [answer for answer in answers if _is_sure(answer, threshold)]
+    given = [answer.ratio for answer in sure]
+    changed = sum(answer.is_other for answer in sure)
     wrong = sum(ratio > WORST for ratio in given)
     gain = exp(-sum(map(log, given)) / max(1, len(answers)))
     worst, best = max(given, default=1.0), 1 / min(given, default=1.0)
-    return Figures(len(answers), len(given), wrong, round(worst, 3), round(best, 3), round(gain, 4))
+    return Figures(len(answers), len(given), changed, wrong, round(worst, 3), round(best, 3), round(gain, 4))
 
 
 def _is_sure(answer: _Answer, threshold: float) -> bool:
@@ -140,12 +151,26 @@ def _is_held_out(sample: Sample) -> bool:
     return _number(sample, "held out") % HELD_OUT == 0
 
 
-def _validated(known: Sequence[Sample], depth: int, leaf: int) -> tuple[int, int, float, Figures]:
-    """The sizes, the threshold at which no answer of the cross-validation is wrong, and the figures at that."""
+class _Validated(NamedTuple):
+    """The sizes of a tree, the threshold at which no answer of the cross-validation is wrong, and the figures at that.
+
+    `is_chance`: whether too many answers are wrong without the threshold.
+    """
+
+    depth: int
+    leaf: int
+    threshold: float
+    figures: Figures
+    is_chance: bool
+
+
+def _validated(known: Sequence[Sample], depth: int, leaf: int) -> _Validated:
+    """What the cross-validation says of trees of these sizes."""
     answers = list(_cross_validated(known, depth, leaf))
     wrong = [answer.confidence for answer in answers if answer.option != UNSURE and answer.ratio > WORST]
-    threshold = float(f"{max([SURE, *wrong]) + 5e-4:.3f}")
-    return depth, leaf, threshold, figures_of(answers, threshold)
+    threshold = round(max([SURE, *wrong]) ** MARGIN + 5e-4, 3)
+    is_chance = len(wrong) > MOST_WRONG * figures_of(answers, SURE).changed
+    return _Validated(depth, leaf, threshold, figures_of(answers, threshold), is_chance)
 
 
 def _cross_validated(known: Sequence[Sample], depth: int, leaf: int) -> Iterator[_Answer]:
@@ -163,4 +188,5 @@ def _answer(tree: Tree, sample: Sample) -> _Answer:
     option, confidence = leaf_of(tree, sample.features).best()
     if option not in sample.times:
         return _Answer(UNSURE, confidence, 1.0)
-    return _Answer(option, confidence, sample.times[option].seconds / sample.times[sample.default].seconds)
+    ratio = sample.times[option].seconds / sample.times[sample.default].seconds
+    return _Answer(option, confidence, ratio, option != sample.default)

@@ -90,7 +90,7 @@ def _sample(line: str, where: str) -> Sample | None:
         sample = Sample(**value, times=times)
         is_sound = bool(times) and all(each.seconds > 0 for each in times.values()) and sample.default in times
         numbers = all(isinstance(each, int | float) for each in value["features"].values())
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadHeuristic("this line is no measurement", where=where, why=str(error)) from error
     if not (is_sound and numbers):
         why = "it needs a positive time for each option, one of them the default, and features that are numbers"

@@ -3,18 +3,21 @@
 Takes examples, which are features with a loss for each option. Gives a tree, and for features the option of the least
 loss with its confidence. Refuses nothing: features that a tree does not ask for may be missing.
 
-The loss of an option is the logarithm of its time over that of the fastest one. A leaf has the mean loss of each option
-of its examples. The confidence of an answer is how many times as long the second best option takes by these means.
+The loss of an option is the logarithm of its time over that of the fastest one. A leaf has the mean and the largest loss
+of each option of its examples. The confidence of an answer is how many times as long the second best option takes by
+the means. A leaf whose best option takes more than WORST times as long as the fastest one for some example lies on a
+boundary, and has no confidence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import exp
+from math import exp, log
 from typing import NamedTuple, TypeAlias
 
 UNSURE = "unsure"
+WORST = 1.1  # times as long as the default: the most that an answer may take
 DIGITS = 17  # of a float
 
 
@@ -26,22 +29,23 @@ class Example(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """The mean losses of some examples, by option. `size`: the number of examples."""
+    """The mean losses of some examples and the largest ones, by option. `size`: the number of examples."""
 
     losses: Mapping[str, float]
+    largest: Mapping[str, float]
     size: int
 
     def best(self) -> tuple[str, float]:
-        """The option of the least loss, and the confidence; 1 if there is nothing to compare it with."""
+        """The option of the least mean loss and the confidence; UNSURE and 1 if there is none."""
         ranked = sorted(self.losses, key=lambda name: (self.losses[name], name))
-        if len(ranked) < 2:
+        if len(ranked) < 2 or self.largest[ranked[0]] > log(WORST):
             return UNSURE, 1.0
         return ranked[0], exp(self.losses[ranked[1]] - self.losses[ranked[0]])
 
     def answer(self, threshold: float) -> str:
         """The best option, or UNSURE if the confidence is not above the threshold.
 
-        >>> leaf = Leaf({"held": 0.0, "looped": 0.4}, 8)
+        >>> leaf = Leaf({"held": 0.0, "looped": 0.4}, {"held": 0.0, "looped": 0.5}, 8)
         >>> leaf.answer(1.2), leaf.answer(1.6)
         ('held', 'unsure')
         """
@@ -92,7 +96,8 @@ def _leaf(examples: Sequence[Example]) -> Leaf:
         for name, loss in example.losses.items():
             found.setdefault(name, []).append(loss)
     usual = {name: losses for name, losses in sorted(found.items()) if 2 * len(losses) >= len(examples)}
-    return Leaf({name: sum(losses) / len(losses) for name, losses in usual.items()}, len(examples))
+    means = {name: sum(losses) / len(losses) for name, losses in usual.items()}
+    return Leaf(means, {name: max(losses) for name, losses in usual.items()}, len(examples))
 
 
 class _Sums:
@@ -118,7 +123,9 @@ class _Sums:
 def _best_branch(examples: Sequence[Example], least: int) -> tuple[str, float] | None:
     """The feature and the limit that explain the losses best; None if no branch explains more than none."""
     best, found = _Sums(examples).explained() + 1e-9, None
-    for feature in examples[0].features:
+    for feature, first in examples[0].features.items():
+        if all(example.features[feature] == first for example in examples):
+            continue
         ordered = sorted(examples, key=lambda example: example.features[feature])
         low, high = _Sums(), _Sums(ordered)
         for count, (example, following) in enumerate(pairwise(ordered), 1):
