@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import minductor
 from minductor.cost.kernel_seconds import fastest
 from minductor.driver import Compiler
 from minductor.heuristics.features import features_of
@@ -160,7 +161,7 @@ def measure_rows(case: RowCase, device: str, folder: str, turn: AbstractContextM
 
     torch._dynamo.reset()
     function, args = ALL_FUNCTIONS[case.function], case.args(device)
-    found = _kernels(function, args)
+    found = kernels_of(function, args, "" if device == "cpu" else "sm_{}{}".format(*torch.cuda.get_device_capability()))
     calls = {name: _forced(function, args, name, folder) for name in found.made}
     with turn:
         seconds = _on_gpu(calls, args) if device != "cpu" else _on_cpu(calls, args)
@@ -182,13 +183,11 @@ def device_name(device: str) -> str:
     return machine()["processor"]
 
 
-def _kernels(function: Function, args: Sequence[Tensor]) -> _Kernels:
-    """The kernel that a function becomes, by each recipe."""
+def kernels_of(function: Function, args: Sequence[Tensor], target: str) -> _Kernels:
+    """The kernel that a function becomes on a target, by each recipe; "" is the CPU."""
     recorder = _Recorder()
     with tempfile.TemporaryDirectory(prefix="minductor_rows_") as folder:  # a graph that a store has runs no stage
-        options: dict[str, Any] = {"cache_dir": folder, "fallback": "error"}
-        if args[0].is_cuda:
-            options["target"] = "sm_{}{}".format(*torch.cuda.get_device_capability(args[0].device))
+        options: dict[str, Any] = {"cache_dir": folder, "fallback": "error", "target": target}
         torch.compile(lambda *given: function(*given), backend=recorder, dynamic=False, options=options)(*args)
     ((program, env),) = recorder.programs
     kernels = [node for node in program.nodes if isinstance(node, Kernel)]
@@ -224,9 +223,9 @@ def _scheduled(kernel: Kernel, program: Program, env: Env) -> _Kernels:
 
 
 def _forced(function: Function, args: Sequence[Tensor], recipe: str, folder: str) -> Function:
-    """The function, compiled by a recipe and called once."""
+    """The function, compiled by a recipe and called once. All calls share the compiler and its processes."""
     options: dict[str, Any] = {"variant": recipe, "cache_dir": folder}
-    call = torch.compile(lambda *given: function(*given), backend=Compiler(), dynamic=False, options=options)
+    call = torch.compile(lambda *given: function(*given), backend=minductor.minductor, dynamic=False, options=options)
     call(*args)
     return call
 

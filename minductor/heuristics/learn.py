@@ -61,7 +61,10 @@ class Learned(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What a tree says of a sample: the option, its confidence, its time over the default's, and if it is another one."""
+    """What a tree says of a sample: the option, its confidence, and its time over the default's.
+
+    `is_other`: whether the option is not the default.
+    """
 
     option: str
     confidence: float

@@ -3,9 +3,9 @@
 Takes examples, which are features with a loss for each option. Gives a tree, and for features the option of the least
 loss with its confidence. Refuses nothing: features that a tree does not ask for may be missing.
 
-The loss of an option is the logarithm of its time over that of the fastest one. A leaf has the mean and the largest loss
-of each option of its examples. The confidence of an answer is how many times as long the second best option takes by
-the means. A leaf whose best option takes more than WORST times as long as the fastest one for some example lies on a
+The loss of an option is the logarithm of its time over that of the fastest one. A leaf has the mean and the largest
+loss of each option of its examples. The confidence of an answer is how many times as long the second best option takes
+by the means. A leaf whose best option takes more than WORST times as long as the fastest one for some example lies on a
 boundary, and has no confidence.
 """
 
@@ -144,7 +144,7 @@ def between(low: float, high: float) -> float:
     """The shortest number near the middle of two numbers; it may be the lower one.
 
     >>> between(1000, 1024), between(0.25, 0.5), between(3, 4)
-    (1010, 0.4, 3.5)
+    (1000, 0.4, 3.5)
     """
     middle = (low + high) / 2
     short = (float(f"{middle:.{digits}g}") for digits in range(1, DIGITS + 1))

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from minductor.__main__ import main
 from minductor.commands.heuristics_command import collect
@@ -113,6 +114,16 @@ def test_kernels_that_are_no_measurement_say_why(out: Path, case: tuple[str, str
 
     with pytest.raises(ValueError, match=says):
         measure_rows(RowCase(*case), "cpu", str(out.parent), nullcontext())
+
+
+def test_recipes_of_a_gpu_are_found_without_one() -> None:
+    from minductor.bench.measure_rows import FUNCTIONS, RowCase, kernels_of
+
+    torch._dynamo.reset()
+    found = kernels_of(FUNCTIONS["softmax"], RowCase("softmax", "bfloat16", 4096, 3000).args("cpu"), "sm_90")
+    assert found.target == "sm_90" and found.default in found.made
+    assert {"persistent", "persistent8", "looped", "online"} <= set(found.made)
+    assert found.features | {"rows": 4096, "row": 3000, "itemsize": 2, "is_kept": 1} == found.features
 
 
 def test_cases_are_the_same_each_time() -> None:
