@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from json import dumps
 from typing import Any, cast
 
-from minductor.heuristics.learn import Learned
+from minductor.heuristics.learn import Learned, options_of
 from minductor.heuristics.metadata import Metadata
 from minductor.heuristics.tree import Leaf, Tree
 
@@ -62,7 +62,7 @@ def described(learned: Learned) -> Metadata:
         *(first.choice, "bits", first.target, first.device, dict(first.versions)),
         date=max(sample.date for sample in samples),
         kernels=len(samples),
-        options=tuple(sorted({name for sample in samples for name in sample.times})),
+        options=options_of(samples),
         ranges={name: (min(each), max(each)) for name, each in numbers.items()},
         depth=learned.depth,
         leaf=learned.leaf,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from minductor.core.errors import BadHeuristic
 from minductor.heuristics.samples import Sample
-from minductor.heuristics.tree import UNSURE, WORST, Example, Tree, grow, leaf_of
+from minductor.heuristics.tree import UNSURE, WORST, Example, Tree, grow, guarded, leaf_of, with_options
 
 DEPTHS, LEAVES = (2, 3, 4), (3, 6, 12)  # which are tried: branches to a leaf, and examples of a leaf
 FOLDS, HELD_OUT = 5, 4  # parts of the cross-validation; one of so many groups is held out
@@ -27,7 +27,7 @@ FEWEST_SAMPLES, FEWEST_ROUNDS = 40, 3
 NOISE = 0.15  # the largest spread of a time that counts
 MARGIN = 1.25  # times the logarithm of the largest confidence of a wrong answer: the next one may be larger
 FEWEST_CHANGES = 5  # answers on held-out kernels that are not the default: fewer may be right by chance
-MOST_WRONG = 0.1  # of the answers of a cross-validation, before the threshold: more are chance
+MOST_WRONG = 0.1  # of such answers in the cross-validation, without the threshold; more, and one, are chance
 SURE = 1.02  # the lowest threshold: options that are this close are not told apart
 
 
@@ -82,13 +82,14 @@ def learn(measured: Sequence[Sample], depths: Sequence[int] = DEPTHS, leaves: Se
     """
     samples = [sample for sample in measured if _is_steady(sample)]
     _check(samples, len(measured))
+    options = options_of(samples)
     known = [sample for sample in samples if not _is_held_out(sample)]
     held = [sample for sample in samples if _is_held_out(sample)]
-    tried = [_validated(known, depth, leaf) for depth in depths for leaf in leaves]
+    tried = [_validated(known, options, depth, leaf) for depth in depths for leaf in leaves]
     taken = max(tried, key=lambda each: (not each.is_chance, round(each.figures.gain, 3), -each.depth, each.leaf))
     depth, leaf, threshold, validation, is_chance = taken
-    tree = grow([example_of(sample) for sample in known], depth, leaf)
-    figures = figures_of([_answer(tree, sample) for sample in held], threshold)
+    tree = _grown(known, options, depth, leaf)
+    figures = figures_of([_answer(tree, sample, options) for sample in held], threshold)
     if is_chance or figures.wrong or figures.best < WORST or figures.changed < FEWEST_CHANGES:
         why = (
             f"{figures.kernels} kernels are held out, {figures.changed} get another option, {figures.wrong} a wrong one"
@@ -101,10 +102,21 @@ def learn(measured: Sequence[Sample], depths: Sequence[int] = DEPTHS, leaves: Se
     return Learned(tree, threshold, depth, leaf, validation, figures, samples)
 
 
-def example_of(sample: Sample) -> Example:
+def options_of(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """The options that were measured."""
+    return tuple(sorted({name for sample in samples for name in sample.times}))
+
+
+def _grown(samples: Sequence[Sample], options: Sequence[str], depth: int, leaf: int) -> Tree:
+    """The tree of these samples, which gives no answer for options that it knows too little of."""
+    return guarded(grow([_example(sample, options) for sample in samples], depth, leaf), options)
+
+
+def _example(sample: Sample, options: Sequence[str]) -> Example:
     """The losses of the options, from which a tree learns."""
     least = sample.least()
-    return Example(sample.features, {name: log(times.seconds / least) for name, times in sample.times.items()})
+    losses = {name: log(times.seconds / least) for name, times in sample.times.items()}
+    return Example(with_options(sample.features, sample.times, options), losses)
 
 
 def figures_of(answers: Sequence[_Answer], threshold: float) -> Figures:
@@ -167,28 +179,29 @@ class _Validated(NamedTuple):
     is_chance: bool
 
 
-def _validated(known: Sequence[Sample], depth: int, leaf: int) -> _Validated:
+def _validated(known: Sequence[Sample], options: Sequence[str], depth: int, leaf: int) -> _Validated:
     """What the cross-validation says of trees of these sizes."""
-    answers = list(_cross_validated(known, depth, leaf))
+    answers = list(_cross_validated(known, options, depth, leaf))
     wrong = [answer.confidence for answer in answers if answer.option != UNSURE and answer.ratio > WORST]
     threshold = round(max([SURE, *wrong]) ** MARGIN + 5e-4, 3)
-    is_chance = len(wrong) > MOST_WRONG * figures_of(answers, SURE).changed
+    is_chance = len(wrong) > 1 + MOST_WRONG * figures_of(answers, SURE).changed
     return _Validated(depth, leaf, threshold, figures_of(answers, threshold), is_chance)
 
 
-def _cross_validated(known: Sequence[Sample], depth: int, leaf: int) -> Iterator[_Answer]:
+def _cross_validated(known: Sequence[Sample], options: Sequence[str], depth: int, leaf: int) -> Iterator[_Answer]:
     """The answer to each sample, by a tree that was grown without the samples of its part."""
     for part in range(FOLDS):
-        others = [example_of(sample) for sample in known if _number(sample, "part") % FOLDS != part]
+        others = [sample for sample in known if _number(sample, "part") % FOLDS != part]
         if not others:
             continue
-        tree = grow(others, depth, leaf)
-        yield from (_answer(tree, sample) for sample in known if _number(sample, "part") % FOLDS == part)
+        tree = _grown(others, options, depth, leaf)
+        yield from (_answer(tree, sample, options) for sample in known if _number(sample, "part") % FOLDS == part)
 
 
-def _answer(tree: Tree, sample: Sample) -> _Answer:
+def _answer(tree: Tree, sample: Sample, options: Sequence[str]) -> _Answer:
     """What a tree says of a sample. An option that the kernel does not have is no answer: the default is taken."""
-    option, confidence = leaf_of(tree, sample.features).best()
+    features = with_options(sample.features, sample.times, options)
+    option, confidence = leaf_of(tree, features).best()
     if option not in sample.times:
         return _Answer(UNSURE, confidence, 1.0)
     ratio = sample.times[option].seconds / sample.times[sample.default].seconds

@@ -15,7 +15,7 @@ from minductor.core.errors import BadHeuristic
 from minductor.core.expressions.hints import Hints
 from minductor.heuristics.features import features_of
 from minductor.heuristics.metadata import Metadata, metadata_of
-from minductor.heuristics.tree import UNSURE
+from minductor.heuristics.tree import UNSURE, with_options
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.target import Env
 
@@ -63,7 +63,7 @@ def learned(
     features = features_of(next(iter(made.values())), table, hints)
     if why := metadata.outside(features):
         return _not_used(why)
-    return _checked(module.choose, features, made, metadata)
+    return _checked(module.choose, with_options(features, made.keys(), metadata.options), made, metadata)
 
 
 def _refusal(metadata: Metadata, made: Mapping[str, Kernel], env: Env) -> str:

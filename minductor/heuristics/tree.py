@@ -6,12 +6,13 @@ loss with its confidence. Refuses nothing: features that a tree does not ask for
 The loss of an option is the logarithm of its time over that of the fastest one. A leaf has the mean and the largest
 loss of each option of its examples. The confidence of an answer is how many times as long the second best option takes
 by the means. A leaf whose best option takes more than WORST times as long as the fastest one for some example lies on a
-boundary, and has no confidence.
+boundary, and has no confidence. Kernels differ in the options that they have: these are features too (`with_options`),
+and a kernel that has an option which its leaf does not know gets no answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple, TypeAlias
@@ -26,6 +27,20 @@ class Example(NamedTuple):
 
     features: Mapping[str, float]
     losses: Mapping[str, float]
+
+
+def with_options(features: Mapping[str, float], has: Collection[str], options: Sequence[str]) -> dict[str, float]:
+    """The features, and for each of the options whether a kernel has it.
+
+    >>> with_options({"row": 8}, {"held"}, ("held", "looped"))
+    {'row': 8, 'has held': 1, 'has looped': 0}
+    """
+    return {**features, **{_flag(option): int(option in has) for option in options}}
+
+
+def _flag(option: str) -> str:
+    """The name of the feature that says whether a kernel has an option."""
+    return f"has {option}"
 
 
 class Leaf(NamedTuple):
@@ -87,6 +102,24 @@ def grow(examples: Sequence[Example], depth: int, least: int) -> Tree:
     low = [example for example in examples if example.features[feature] <= most]
     high = [example for example in examples if example.features[feature] > most]
     return Branch(feature, most, grow(low, depth - 1, least), grow(high, depth - 1, least))
+
+
+def guarded(tree: Tree, options: Collection[str]) -> Tree:
+    """The tree with a branch to "unsure" for kernels with one of the options that no leaf below the branch knows."""
+    known = _known(tree)
+    made = tree
+    if isinstance(tree, Branch):
+        others = [option for option in options if option in known]
+        made = tree._replace(low=guarded(tree.low, others), high=guarded(tree.high, others))
+    for option in options:
+        if option not in known:
+            made = Branch(_flag(option), 0, made, Leaf({}, {}, 0))
+    return made
+
+
+def _known(tree: Tree) -> Set[str]:
+    """The options that some leaf knows."""
+    return tree.losses.keys() if isinstance(tree, Leaf) else _known(tree.low) | _known(tree.high)
 
 
 def _leaf(examples: Sequence[Example]) -> Leaf:
