@@ -16,6 +16,7 @@ from minductor.ir.program.nodes import Buffer, Kernel
 FEATURES: Mapping[str, str] = {
     "rows": "rows, or columns, that are reduced one by one",
     "row": "elements of a row",
+    "row_bytes": "bytes of a row of the largest access",
     "tail": "elements of a row behind its last whole 16",
     "padding": "the next power of two of `row`, divided by `row`",
     "is_contiguous": "1 if memory is contiguous along a row, else 0",
@@ -23,6 +24,7 @@ FEATURES: Mapping[str, str] = {
     "loads": "bytes that are loaded, by element of the iteration space",
     "stores": "bytes that are stored, by element of the iteration space",
     "reductions": "reductions",
+    "values": "values that the reductions keep, such as a maximum and its place",
     "in_turn": "reductions of which each needs the one before",
     "is_kept": "1 if values of a row are needed again after a reduction over it, else 0",
     "operations": "operations, by element of the iteration space",
@@ -41,6 +43,7 @@ def _numbers(shape: Shape) -> dict[str, float]:
     every = max(1, shape.points(shape.every))
     row = max(1, shape.points(shape.joined))
     largest = max(shape.touches, key=lambda touch: touch.size, default=None)
+    itemsize = 0 if largest is None else largest.itemsize
     vector = next(iter(shape.contiguous()), None)
     loads = sum(touch.size for touch in shape.touches if not touch.is_store)
     stores = sum(touch.size for touch in shape.touches if touch.is_store)
@@ -48,13 +51,15 @@ def _numbers(shape: Shape) -> dict[str, float]:
     values = (
         every // row,
         row,
+        row * itemsize,
         row % LANES,
         (1 << (row - 1).bit_length()) / row,
         int(vector is not None and bool(shape.joined >> vector & 1)),
-        0 if largest is None else largest.itemsize,
+        itemsize,
         loads / every,
         stores / every,
         len(shape.joins),
+        sum(join.values for join in shape.joins),
         shape.in_turn,
         int(shape.walked_again > 0),
         sum(points * each.operations for points, each in work) / every,

@@ -4,7 +4,7 @@ Takes measurements of one choice, one target, one device and one set of versions
 (BadHeuristic) measurements of several of these, too few of them, and those from which nothing is learned that holds on
 the kernels that are held out.
 
-A quarter of the groups of kernels is held out. On the others cross-validation finds depth and leaf size: each kernel is
+A third of the groups of kernels is held out. On the others cross-validation finds depth and leaf size: each kernel is
 answered by a tree that was grown without its group. An answer is wrong if it takes more than WORST times as long as the
 default, and the threshold is above the largest confidence of a wrong answer, by MARGIN. The tree is then judged on the
 held-out kernels: none of its answers may be wrong there, and some must be faster than the default.
@@ -22,7 +22,7 @@ from minductor.heuristics.samples import Sample
 from minductor.heuristics.tree import UNSURE, WORST, Example, Tree, grow, guarded, leaf_of, with_options
 
 DEPTHS, LEAVES = (2, 3, 4), (3, 6, 12)  # which are tried: branches to a leaf, and examples of a leaf
-FOLDS, HELD_OUT = 5, 4  # parts of the cross-validation; one of so many groups is held out
+FOLDS, HELD_OUT = 5, 3  # parts of the cross-validation; one of so many groups is held out
 FEWEST_SAMPLES, FEWEST_ROUNDS = 40, 3
 NOISE = 0.15  # the largest spread of a time that counts
 MARGIN = 1.25  # times the logarithm of the largest confidence of a wrong answer: the next one may be larger

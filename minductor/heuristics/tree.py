@@ -8,6 +8,10 @@ loss of each option of its examples. The confidence of an answer is how many tim
 by the means. A leaf whose best option takes more than WORST times as long as the fastest one for some example lies on a
 boundary, and has no confidence. Kernels differ in the options that they have: these are features too (`with_options`),
 and a kernel that has an option which its leaf does not know gets no answer.
+
+A branch is made where it explains most of the squared losses. There an option that takes CAP times as long as the
+fastest one is as bad as one that takes longer, and as one that a kernel does not have: a tree shall find where the
+fastest option changes, and which kernels are of one kind, and not how slow the others are.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 
 UNSURE = "unsure"
 WORST = 1.1  # times as long as the default: the most that an answer may take
+CAP = 2.0  # times as long as the fastest option
 DIGITS = 17  # of a float
 
 
@@ -134,33 +139,37 @@ def _leaf(examples: Sequence[Example]) -> Leaf:
 
 
 class _Sums:
-    """How well the mean losses explain some examples: by option their number and the sum of their losses."""
+    """How well mean losses explain some examples: their number, and by option the sum of the losses up to CAP."""
 
-    def __init__(self, examples: Sequence[Example] = ()) -> None:
-        self.counts: dict[str, int] = {}
-        self.totals: dict[str, float] = {}
-        for example in examples:
-            self.add(example, 1)
+    def __init__(self, options: Collection[str]) -> None:
+        self.count = 0
+        self.totals = dict.fromkeys(options, 0.0)
 
     def add(self, example: Example, times: int) -> None:
         """Counts an example once more, or once less with `times` -1."""
-        for name, loss in example.losses.items():
-            self.counts[name] = self.counts.get(name, 0) + times
-            self.totals[name] = self.totals.get(name, 0.0) + times * loss
+        self.count += times
+        most, losses = log(CAP), example.losses
+        for name in self.totals:
+            self.totals[name] += times * min(most, losses.get(name, most))
 
     def explained(self) -> float:
         """The part of the squared losses that the means explain; a branch that makes it larger explains more."""
-        return sum(total * total / self.counts[name] for name, total in self.totals.items() if self.counts[name])
+        return sum(total * total for total in self.totals.values()) / max(1, self.count)
 
 
 def _best_branch(examples: Sequence[Example], least: int) -> tuple[str, float] | None:
     """The feature and the limit that explain the losses best; None if no branch explains more than none."""
-    best, found = _Sums(examples).explained() + 1e-9, None
+    options = {name for example in examples for name in example.losses}
+    whole = _Sums(options)
+    for example in examples:
+        whole.add(example, 1)
+    best, found = whole.explained() + 1e-9, None
     for feature, first in examples[0].features.items():
         if all(example.features[feature] == first for example in examples):
             continue
         ordered = sorted(examples, key=lambda example: example.features[feature])
-        low, high = _Sums(), _Sums(ordered)
+        low, high = _Sums(options), _Sums(options)
+        high.count, high.totals = whole.count, dict(whole.totals)
         for count, (example, following) in enumerate(pairwise(ordered), 1):
             low.add(example, 1)
             high.add(example, -1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
+import random
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +11,9 @@ from minductor.heuristics.features import FEATURES
 from minductor.heuristics.metadata import Metadata
 from minductor.heuristics.samples import Sample, Times
 
-ROWS, LENGTHS = (64, 256, 1024, 4096, 16384), tuple(int(16 * 2 ** (n / 4)) for n in range(40))
-BOUNDARY = 1000  # elements of a row: a held row is faster below, a looped one above
+LENGTHS, OF_A_LENGTH = tuple(int(16 * 2 ** (n / 4)) for n in range(40)), 5
+BOUNDARY = 1000  # elements of a row: a held row is faster below, a looped one above, if there are MIDDLE rows
+MIDDLE = 1024
 DEVICE, VERSIONS = "GPU X", {"torch": "2.11.0", "triton": "3.6.0", "python": "3.12.0"}
 
 
@@ -22,14 +22,14 @@ def features(rows: float, row: float) -> dict[str, float]:
     return {**dict.fromkeys(FEATURES, 1.0), "rows": rows, "row": row}
 
 
-def times(row: float) -> dict[str, float]:
-    """Seconds of each option, which are equal at the boundary."""
-    return {"held": 1e-5 * math.sqrt(row / BOUNDARY), "looped": 1e-5}
+def times(rows: float, row: float) -> dict[str, float]:
+    """Seconds of each option, which are equal at the boundary. With more rows it lies at longer rows."""
+    return {"held": 1e-5 * row / (BOUNDARY * (rows / MIDDLE) ** 0.75), "looped": 1e-5}
 
 
 def sample(rows: int, row: int, **given: Any) -> Sample:
     """A measurement; its default is the faster option, so that each wrong answer is a loss."""
-    seconds = times(row)
+    seconds = times(rows, row)
     made = Sample(
         *("rows", f"{rows}x{row}", f"{rows}x{row}", "sm_90", DEVICE, "2026-01-01", VERSIONS, features(rows, row)),
         default=min(seconds, key=seconds.__getitem__),
@@ -40,7 +40,9 @@ def sample(rows: int, row: int, **given: Any) -> Sample:
 
 def samples(**given: Any) -> list[Sample]:
     """Measurements on both sides of the boundary, whose default is always to loop."""
-    return [sample(*sizes, **{"default": "looped", **given}) for sizes in itertools.product(ROWS, LENGTHS)]
+    draw = random.Random(0)
+    sizes = [(int(2 ** draw.uniform(6, 14)), row) for row in LENGTHS for _ in range(OF_A_LENGTH)]
+    return [sample(*each, **{"default": "looped", **given}) for each in sizes]
 
 
 def module(text: str) -> SimpleNamespace:

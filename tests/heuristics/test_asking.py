@@ -83,7 +83,6 @@ def test_where_nothing_is_learned_nothing_is_said(rows: SimpleNamespace) -> None
 @pytest.mark.parametrize(
     ("length", "env", "options", "says"),
     [
-        (BOUNDARY, HERE, ("held", "looped"), "it is unsure"),
         (100, replace(HERE, device="GPU Y"), ("held", "looped"), "it was learned on GPU X, and this is GPU Y"),
         (100, replace(HERE, device=""), ("held", "looped"), "it was learned on GPU X, and this is no device"),
         (
@@ -108,6 +107,11 @@ def test_prices_decide_instead(
     rows: SimpleNamespace, length: int, env: Env, options: tuple[str, ...], says: str
 ) -> None:
     assert asked(rows, length, env, options) == Answer("", f"the learned choice is not used: {says}")
+
+
+def test_prices_decide_beside_the_boundary(rows: SimpleNamespace) -> None:
+    said = [asked(rows, length) for length in range(BOUNDARY // 4, BOUNDARY * 4, 100)]
+    assert Answer("", "the learned choice is not used: it is unsure") in said
 
 
 @pytest.mark.parametrize(
@@ -205,7 +209,20 @@ def test_features_of_a_softmax() -> None:
     assert list(found) == list(FEATURES)
     sizes = {"rows": 64, "row": 200, "tail": 8, "padding": 1.28, "is_contiguous": 1, "itemsize": 4}
     assert found | sizes == found
-    assert found | {"loads": 4, "stores": 4, "reductions": 2, "in_turn": 2, "is_kept": 1, "functions": 10} == found
+    assert (
+        found
+        | {
+            "row_bytes": 800,
+            "loads": 4,
+            "stores": 4,
+            "reductions": 2,
+            "values": 2,
+            "in_turn": 2,
+            "is_kept": 1,
+            "functions": 10,
+        }
+        == found
+    )
 
 
 def test_features_do_not_depend_on_the_recipe() -> None:

@@ -17,10 +17,22 @@ from minductor.heuristics.generate import described, generate
 from minductor.heuristics.learn import HELD_OUT, Learned, figures_of, learn
 from minductor.heuristics.metadata import metadata_of
 from minductor.heuristics.samples import Sample, Times, line_of, read
-from minductor.heuristics.tree import UNSURE, WORST, Branch, Example, Leaf, Tree, between, grow, leaf_of
-from tests.heuristics.kernels import BOUNDARY, LENGTHS, ROWS, VERSIONS, features, module, sample, samples
+from minductor.heuristics.tree import (
+    UNSURE,
+    WORST,
+    Branch,
+    Example,
+    Leaf,
+    Tree,
+    between,
+    grow,
+    guarded,
+    leaf_of,
+    with_options,
+)
+from tests.heuristics.kernels import BOUNDARY, LENGTHS, MIDDLE, OF_A_LENGTH, VERSIONS, features, module, sample, samples
 
-PRODUCTS = 400  # of matrices, that are measured
+PRODUCTS = 1500  # of matrices, that are measured
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +76,7 @@ def learned_products(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     collect(products(PRODUCTS, 0), fake_bench, out, lambda: False)
     measured = read(out.read_text().splitlines(), str(out))
     assert len(measured) == PRODUCTS
-    return learn([each._replace(default="library") for each in measured], (2, 4, 6), (2, 6))
+    return learn([each._replace(default="library") for each in measured], (5, 7), (4, 8))
 
 
 def test_generated_text_answers_as_the_tree_does(learned_products: Learned) -> None:
@@ -99,11 +111,14 @@ def test_threshold_leaves_out_wrong_answers_of_the_validation(learned_products: 
 # --- a choice with a boundary in one feature
 
 
-def test_boundary_is_found_and_near_it_nothing_is_sure(rows: Learned) -> None:
+def test_boundary_is_found_and_beside_it_nothing_is_sure(rows: Learned) -> None:
     choose = module(generate(rows)).choose
-    assert choose(features(1024, BOUNDARY / 8)) == "held"
-    assert choose(features(1024, BOUNDARY * 8)) == "looped"
-    assert choose(features(1024, BOUNDARY)) == UNSURE
+    said = {row: choose(features(MIDDLE, row)) for row in range(BOUNDARY // 8, BOUNDARY * 8, 10)}
+    assert set(said.values()) == {"held", UNSURE, "looped"}
+    unsure = [row for row, option in said.items() if option == UNSURE]
+    assert min(unsure) < BOUNDARY * 2 and max(unsure) > BOUNDARY / 2
+    assert all(option == "held" for row, option in said.items() if row < min(unsure))
+    assert all(option == "looped" for row, option in said.items() if row > max(unsure))
 
 
 def test_metadata_tell_the_data(rows: Learned) -> None:
@@ -111,7 +126,7 @@ def test_metadata_tell_the_data(rows: Learned) -> None:
     assert found == described(rows)
     assert (found.choice, found.affects, found.target, found.device) == ("rows", "bits", "sm_90", "GPU X")
     assert found.versions == VERSIONS and found.date == "2026-01-01"
-    assert found.kernels == len(ROWS) * len(LENGTHS) and found.options == ("held", "looped")
+    assert found.kernels == OF_A_LENGTH * len(LENGTHS) and found.options == ("held", "looped")
     assert found.ranges["row"] == (LENGTHS[0], LENGTHS[-1])
     assert found.held_out["wrong"] == 0 and found.threshold == rows.threshold
 
@@ -215,6 +230,23 @@ def test_option_that_few_kernels_have_is_no_answer() -> None:
     leaf = leaf_of(grow(few, 2, 2), {"m": 0})
     assert leaf.size == 10 and set(leaf.losses) == {"a", "b"}
     assert Leaf({"a": 0.0}, {"a": 0.0}, 10).best() == (UNSURE, 1.0)
+
+
+def test_kernel_with_an_option_that_its_leaf_does_not_know_gets_no_answer() -> None:
+    """Small kernels have "a" and "b", and large ones "a" and "c"."""
+
+    def example(m: int) -> Example:
+        losses = {"a": 0.6, "b" if m < 8 else "c": 0.0}
+        return Example(with_options({"m": m}, losses, "abc"), losses)
+
+    tree = guarded(grow([example(m) for m in range(16)], 1, 2), "abcd")
+
+    def answer(m: int, has: str) -> str:
+        return leaf_of(tree, with_options({"m": m}, set(has), "abcd")).answer(1.1)
+
+    assert (answer(3, "ab"), answer(12, "ac")) == ("b", "c")
+    assert (answer(3, "abd"), answer(12, "acd")) == (UNSURE, UNSURE)
+    assert answer(3, "abc") == answer(12, "abc") == UNSURE
 
 
 def test_leaf_on_a_boundary_has_no_confidence() -> None:
