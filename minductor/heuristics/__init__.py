@@ -11,7 +11,8 @@ The road of a choice, by `minductor heuristics` (`heuristics_command.py`):
 
 When a program is compiled, `learned.py: learned` asks the function, before prices decide. It uses no files, no clock
 and no measurement: a choice is the same for equal features. `metadata.py` says where a function may be asked: on the
-device and with the software that it was learned with, or for a nominal target such as `cpu`; for options that were
-measured, and within the range of what was measured. Where it may not, or is unsure, the caller decides as it would
-without, and a note says why. An option that the user forces and the option `deterministic` are stronger.
+device and with the software that it was learned with, or for a nominal target such as `cpu`; and within the range of
+what was measured. Kernels that have options which were not measured are of another kind, and are not asked about.
+Where a function may not be asked, or is unsure, the caller decides as it would without, and a note says why. An option
+that the user forces and the option `deterministic` are stronger.
 """

@@ -28,7 +28,7 @@ NOISE = 0.15  # the largest spread of a time that counts
 MARGIN = 1.25  # times the logarithm of the largest confidence of a wrong answer: the next one may be larger
 FEWEST_CHANGES = 5  # answers on held-out kernels that are not the default: fewer may be right by chance
 MOST_WRONG = 0.1  # of such answers in the cross-validation, without the threshold; more, and one, are chance
-SURE = 1.02  # the lowest threshold: options that are this close are not told apart
+SURE = WORST  # the lowest threshold: an answer promises at least as much as it may lose
 
 
 class Figures(NamedTuple):

@@ -20,7 +20,7 @@ from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.target import Env
 
 # By choice and target the module in `generated/`. A target without a row has its recipes chosen by prices.
-GENERATED: Mapping[tuple[str, str], str] = {}
+GENERATED: Mapping[tuple[str, str], str] = {("rows", "cpu"): "rows_for_cpu"}
 
 
 class Answer(NamedTuple):
@@ -56,9 +56,9 @@ def learned(
         metadata = metadata_of(getattr(module, "METADATA", None), getattr(module, "__name__", ""))
     except BadHeuristic as error:
         return _not_used(f"{error.what}: {error.why}")
-    if not made.keys() & set(metadata.options):  # a kernel of another kind
+    if not made.keys() <= set(metadata.options):  # a kernel of another kind than those that were measured
         return None
-    if why := _refusal(metadata, made, env):
+    if why := _refusal(metadata, env):
         return _not_used(why)
     features = features_of(next(iter(made.values())), table, hints)
     if why := metadata.outside(features):
@@ -66,14 +66,11 @@ def learned(
     return _checked(module.choose, with_options(features, made.keys(), metadata.options), made, metadata)
 
 
-def _refusal(metadata: Metadata, made: Mapping[str, Kernel], env: Env) -> str:
+def _refusal(metadata: Metadata, env: Env) -> str:
     """Why the learned choice is not asked; "" if it is."""
     if env.options.deterministic and metadata.affects == "bits":
         return "it changes bits, and results must be deterministic"
-    if why := metadata.elsewhere(env):
-        return why
-    others = [name for name in made if name not in metadata.options]
-    return f"{', '.join(others)} is legal here and was not measured" if others else ""
+    return metadata.elsewhere(env)
 
 
 def _checked(

@@ -115,7 +115,8 @@ def guarded(tree: Tree, options: Collection[str]) -> Tree:
     made = tree
     if isinstance(tree, Branch):
         others = [option for option in options if option in known]
-        made = tree._replace(low=guarded(tree.low, others), high=guarded(tree.high, others))
+        below = [option for option in others if _flag(option) != tree.feature]  # a kernel there does not have it
+        made = tree._replace(low=guarded(tree.low, below), high=guarded(tree.high, others))
     for option in options:
         if option not in known:
             made = Branch(_flag(option), 0, made, Leaf({}, {}, 0))
