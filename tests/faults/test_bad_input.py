@@ -427,7 +427,7 @@ LINES = (
     Line("explain number.py::f", 2, "number.py has no example_inputs()"),
     Line("explain good.py::f", 1, "option 'trace' does not take '9'", {"MINDUCTOR_TRACE": "9"}),
     Line("heuristics", 2, "the following arguments are required: command"),
-    Line("heuristics lern x", 2, "invalid choice: 'lern'"),
+    Line("heuristics teach x", 2, "invalid choice: 'teach'"),
     Line("heuristics learn none.jsonl", 1, "these measurements cannot be read"),
     Line("heuristics learn syntax.py", 1, "this line is no measurement"),
     Line("heuristics learn bytes.py", 1, "these measurements cannot be read"),

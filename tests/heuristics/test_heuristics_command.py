@@ -192,7 +192,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "the module cannot be written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [[], ["lern"], ["collect", "columns"], ["collect", "rows"], ["learn"]])
+@pytest.mark.parametrize("argv", [[], ["teach"], ["collect", "columns"], ["collect", "rows"], ["learn"]])
 def test_wrong_command_lines(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["heuristics", *argv])
