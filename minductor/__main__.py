@@ -35,6 +35,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "cache": Command(
             "minductor.commands.cache_command:main", "the size of the cache, what is in it, and how to empty it"
         ),
+        "heuristics": Command(
+            "minductor.commands.heuristics_command:main", "measure the recipes of kernels, and learn which one to take"
+        ),
         "unpack": Command(
             "minductor.commands.unpack:main", "the parts of an exported package as files, for a host in C"
         ),

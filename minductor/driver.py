@@ -374,7 +374,7 @@ class Compiler:
             tools = f"triton {version('triton')}{' dry' * is_dry}"
         else:
             tools = self.artefacts.toolchain.identity(sanitize=env.options.sanitize)
-        of_graph = (graph.text(), env.options.fingerprint(), env.target.name)
+        of_graph = (graph.text(), env.options.fingerprint(), f"{env.target.name} {env.device}")
         return digest(*of_graph, tools, torch.__version__, self.artefacts.compiler_digest)
 
     def _store_of(self, env: Env) -> Store:

@@ -195,10 +195,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """The options and the target of one compile: all that a stage may know besides its value."""
+    """The options and the target of one compile: all that a stage may know besides its value.
+
+    `device`: the name of the GPU that kernels are launched on. `software`: the packages whose version decides how fast
+    they are, with their versions. Only learned choices read these two. They are empty where nothing is launched on a
+    GPU, so that a text for the CPU depends on neither.
+    """
 
     options: Options
     target: Target
+    device: str = ""
+    software: tuple[tuple[str, str], ...] = ()
 
     @property
     def uses_hints(self) -> bool:

@@ -131,8 +131,8 @@ def test_an_unchanged_program_is_verified_once(watched: Watched, monkeypatch: py
     monkeypatch.setattr(verify_program, "verify", lambda program, stages: seen.append((stages[-1], program)))
     graph = capture(make_fx(torch.exp, tracing_mode="fake")(torch.ones(3)), "inference")
     watched.compiler.compile_program(graph, Env(Options(verify=True), ENV.target), find_backend("cpu"))
-    # `fuse` and `bundle` change nothing here, but rules begin with them
-    assert [name for name, _ in seen] == ["lower", "fuse", "schedule", "bundle", "access"]
+    # `fuse`, `split` and `bundle` change nothing here, but rules begin with them
+    assert [name for name, _ in seen] == ["lower", "fuse", "split", "schedule", "bundle", "access"]
     assert seen[0][1] is seen[1][1]
 
 
@@ -146,7 +146,7 @@ def test_second_compiler_finds_it_and_reports_the_same(watched: Watched) -> None
     assert again.stages == ["store"]
 
 
-@pytest.mark.parametrize("change", ["shape", "dtype", "stride", "operator", "options"])
+@pytest.mark.parametrize("change", ["shape", "dtype", "stride", "operator", "options", "device"])
 def test_key_tells_apart(watched: Watched, change: str) -> None:
     def key(fn: Callable[..., Any], *args: torch.Tensor, env: Env = ENV) -> str:
         from minductor.frontend.capture.capture import capture
@@ -165,6 +165,8 @@ def test_key_tells_apart(watched: Watched, change: str) -> None:
             assert key(torch.exp, x.t()) != first
         case "operator":
             assert key(torch.sin, x) != first
+        case "device":
+            assert key(torch.exp, x, env=replace(ENV, device="GPU X")) != first
         case _:
             assert key(torch.exp, x, env=Env(Options(precision="eager"), ENV.target)) != first
             assert key(torch.exp, x, env=Env(Options(verify=True), ENV.target)) == first
@@ -232,7 +234,7 @@ def test_torch_refuses_mode_with_options_and_we_take_both() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the option wins, so nothing is said about CUDA graphs
         chosen = Options.parse("max-autotune", {"cudagraphs": False}, {})
-        assert Env(chosen, by_name("cpu")).supported()[1] == ("autotuning has no effect on cpu",)
+        assert Env(chosen, by_name("gfx942")).supported()[1] == ("autotuning has no effect on gfx942",)
     with pytest.warns(UserWarning, match="CUDA graphs have no effect on cpu"):
         Compiler()(gm, inputs(), mode="reduce-overhead")
 
@@ -435,6 +437,7 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda, "target_of", target_of)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
     assert placed("cuda:1") == ("cuda:1", "sm_89", False) and asked == ["cuda:1"]
     assert placed("cuda:1", "sm_80") == ("cuda:1", "sm_80", False)
     assert placed("cpu") == ("cpu", "cpu", False)
@@ -444,6 +447,20 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
         placed("cuda:0", "cpu")
     with pytest.raises(UnsupportedInput, match="on cuda:7"):
         placed("cuda:7")
+
+
+def test_a_launch_on_a_gpu_knows_its_name_and_the_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learned choices are for one of them; what only is compiled, and what runs on a CPU, is for none."""
+    graph = Graph("inference", (GraphInput("x", TensorMeta(F32, (2,), (1,), 0, "cuda:1")),), (), (), (NodeRef("x"),))
+    env = Env(Options(), by_name("cpu"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Compiler()._place(graph, env)[1].device == ""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "target_of", lambda device: of_capability(9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
+    placed_env = Compiler()._place(graph, env)[1]
+    assert placed_env.device == "GPU cuda:1"
+    assert dict(placed_env.software)["torch"] == torch.__version__.partition("+")[0]
 
 
 def test_a_triton_without_block_pointers_spells_them_by_offsets(

@@ -490,3 +490,11 @@ class WrongInput(MinductorError, ValueError, code="MD084"):
     def __init__(self, name: str, why: str) -> None:
         hint = "pass inputs like those of the export, or export it with dynamic_shapes, which leave sizes open"
         super().__init__(f"{name} is not what the program was exported for", why=why, hint=hint)
+
+
+class BadHeuristic(MinductorError, ValueError, code="MD090"):
+    """A learned choice that cannot be used or made: its measurements or its metadata are damaged, or teach nothing."""
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
+        hint = hint or "`minductor heuristics collect` measures anew, and `minductor heuristics learn` learns from that"
+        super().__init__(what, where=where, why=why, hint=hint)

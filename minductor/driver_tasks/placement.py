@@ -45,6 +45,7 @@ def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
         raise TargetElsewhere(named)
     if named and not is_launched:  # kernels for the CPU cannot read the GPU's memory
         raise BadOptionValue("target", named, f"one that works on {device}")
+    from minductor.runtime.build.probe import software
     from minductor.runtime.launch.cuda import target_of
 
     here = target_of(device)
@@ -52,6 +53,7 @@ def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
         raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
     if named and not here.runs(env.target):
         raise TargetElsewhere(named)
+    env = replace(env, device=torch.cuda.get_device_name(device), software=software())
     return graph, env if named else replace(env, target=here), False
 
 

@@ -20,6 +20,7 @@ CPU_PLACE = "minductor.passes.schedule.cpu_place"
 GPU_PLACE = "minductor.passes.schedule.gpu_place"
 GPU_STEPS = "minductor.passes.schedule.gpu_steps"
 ORDERED = "minductor.passes.schedule.ordered_axes"
+LEARNED = "minductor.heuristics.learned"
 JOIN = "minductor.passes.rewriting.join_kernels"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -139,6 +140,15 @@ MUTANTS: tuple[Mutant, ...] = (
         'if buffer.kind == "constant"',
     ),
     Mutant("block-access-lost", "minductor.passes.access.access", "_cpu_access", "if count == 1:", "if count == 0:"),
+    Mutant(
+        "learned-bits-not-kept",
+        LEARNED,
+        "_refusal",
+        "env.options.deterministic and",
+        "not env.options.deterministic and",
+    ),
+    Mutant("learned-elsewhere", "minductor.heuristics.metadata", "Metadata.elsewhere", "if not env", "if env"),
+    Mutant("learned-not-asked", LEARNED, "learned", "if not made.keys() <=", "if made.keys() <="),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
 )

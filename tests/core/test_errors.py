@@ -59,6 +59,7 @@ EXAMPLES = (
     errors.PackageMissing("/model.md"),
     errors.NothingCompiled("f"),
     errors.NoAheadOfTime(),
+    errors.BadHeuristic("this line is no measurement", where="rows.jsonl:3", why="it is empty"),
 )
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from minductor.core.errors import NonFiniteResult
+from minductor.heuristics.learned import learned
 from minductor.ir.program.signature import pointer_role
+from minductor.options import RECIPES
+from minductor.passes.schedule import schedule
 from minductor.runtime.launch.interpret import Interpreter
 from minductor.runtime.store.store import Store
 from minductor.runtime.tune import tune_clock
@@ -23,6 +27,7 @@ from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
+from tests.heuristics.kernels import answering
 from tests.runtime.effects import Effect, check
 from tests.runtime.nests import assert_nests
 
@@ -383,3 +388,27 @@ def test_a_sum_that_is_added_to_what_is_there(compiled: Compile) -> None:
     given = (torch.randn(32, 64), torch.randn(32, 48), torch.randn(48, 64))
     compiled(lambda x, a, b: x.add_(a @ b), *given, options={"autotune": True, "matmul": "auto"})
     check([Effect("add", is_float=True)], [2.0, 1.0, 1.0], [])
+
+
+def softmax_by(module: Any, compiled: Compile, patch: pytest.MonkeyPatch, size: Sequence[int], **options: Any) -> str:
+    """The text of the kernel, if `module` has what was learned for its target."""
+    generated = {("rows", module.METADATA["target"]): module}
+    patch.setattr(schedule, "learned", partial(learned, generated=generated))
+    (text,) = compiled(lambda x: x.softmax(-1), torch.randn(*size), options=options).kernels
+    return text
+
+
+@pytest.mark.must_fail_under("learned-not-asked", "learned-bits-not-kept")
+@pytest.mark.devices("cpu")
+def test_a_learned_recipe(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice is taken on every machine, and not if results must be deterministic."""
+    kernel = partial(softmax_by, answering("cpu", "rows"), compiled, monkeypatch, (4096, 24))
+    assert kernel() == kernel(variant="rows") != kernel(variant="side_by_side")
+    assert kernel(deterministic=True) == kernel(variant="side_by_side")
+
+
+@pytest.mark.must_fail_under("learned-elsewhere")
+@pytest.mark.devices("interpret")
+def test_a_recipe_that_was_learned_on_another_gpu(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = partial(softmax_by, answering("interpret", "looped", RECIPES), compiled, monkeypatch, (16, 3000))
+    assert kernel() != kernel(variant="looped")

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import fastest
+from minductor.heuristics.learned import learned
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program, Variant
 from minductor.ir.program.variant_note import VariantNote
@@ -141,9 +142,18 @@ class Scheduler:
         return {name: gpu_place.place(draft) for name, draft in _but(drafts, only).items()}
 
     def fastest(self, kernel: Kernel, made: Mapping[str, Kernel], hints: Hints) -> Kernel:
-        """The schedule of a kernel that is estimated to be the fastest, by the names of their recipes."""
+        """The schedule of a kernel that was learned to be the fastest, or else is estimated to be.
+
+        `made`: by the names of their recipes.
+        """
         if len(made) == 1:
             return next(iter(made.values()))
+        answer = learned("rows", made, self.buffers, self.env, hints)
+        if answer is not None and answer.option:
+            self.notes.append(VariantNote("schedule", kernel.name, answer.option, "learned", tuple(made), answer.note))
+            return made[answer.option]
+        if answer is not None:
+            self.notes.append(NodeNote("schedule", kernel.name, answer.note))
         prices = self.prices(made, hints)
         taken = fastest(prices)
         target = self.env.target

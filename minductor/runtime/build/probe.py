@@ -187,6 +187,12 @@ def _text(path: Path) -> str:
         return ""
 
 
+def software() -> tuple[tuple[str, str], ...]:
+    """The packages that decide how fast a GPU's kernels are, with their versions; without those that are missing."""
+    found = ((name, version(name).partition("+")[0]) for name in ("torch", "triton"))
+    return tuple((name, each) for name, each in found if each)
+
+
 def version(package: str) -> str:
     """The installed version of a package, which need not be imported for that; empty: there is none."""
     try:
