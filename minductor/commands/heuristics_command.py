@@ -127,12 +127,11 @@ def _measure(given: argparse.Namespace) -> None:
 
     if given.device == "cuda" and not torch.cuda.is_available():
         raise BadHeuristic("nothing can be measured on cuda", why="torch finds no GPU", hint="pass --device cpu")
-    torch._dynamo.config.recompile_limit = 1 << 20
-    torch.set_grad_enabled(False)
     end = time.monotonic() + given.seconds
     turn = filelock.FileLock(f"{given.out}.lock")
     cases = islice(row_cases(given.device), given.part or 0, None, given.jobs)
-    with tempfile.TemporaryDirectory(prefix="minductor_rows_") as folder:
+    many = torch._dynamo.config.patch(recompile_limit=1 << 20)
+    with torch.no_grad(), many, tempfile.TemporaryDirectory(prefix="minductor_rows_") as folder:
 
         def measure(case: RowCase) -> Sample:
             return measure_rows(case, given.device, folder, turn)
