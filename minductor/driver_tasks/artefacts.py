@@ -54,6 +54,7 @@ class Artefacts:
         self.environ = environ
         self.store_of = store_of
         self.tuning_clock = tuning_clock
+        self.measured = 0  # how many times a clock was asked, to choose between ways to compute the same
 
     @cached_property
     def toolchain(self) -> Toolchain:
@@ -199,7 +200,12 @@ class Artefacts:
         from minductor.runtime.tune.tune_clock import device_clock, device_name, wall_clock
 
         is_cuda = env.target.kind == "cuda"
-        clock = self.tuning_clock or (device_clock if is_cuda else wall_clock)
+        ask = self.tuning_clock or (device_clock if is_cuda else wall_clock)
+
+        def clock(run: Callable[[], object]) -> float:
+            self.measured += 1
+            return ask(run)
+
         if not env.options.autotune:
             return Tuner(clock)
         device, driver = (device_name(), self.gpu.driver.version()) if is_cuda else ("", "")

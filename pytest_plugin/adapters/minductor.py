@@ -125,6 +125,11 @@ class Session:
         self._captured: list[Graph] = []
         self.nonce = ""
 
+    @property
+    def measured(self) -> int:
+        """How many times the compiler has asked a clock so far, to choose between ways to compute the same."""
+        return self._compiler.artefacts.measured
+
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
         """Returns the function, compiled by minductor when it is first called, with events and verification on."""
         import torch

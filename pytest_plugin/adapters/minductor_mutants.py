@@ -20,7 +20,9 @@ CPU_PLACE = "minductor.passes.schedule.cpu_place"
 GPU_PLACE = "minductor.passes.schedule.gpu_place"
 GPU_STEPS = "minductor.passes.schedule.gpu_steps"
 ORDERED = "minductor.passes.schedule.ordered_axes"
+CHOICES = "minductor.ir.program.choices"
 LEARNED = "minductor.heuristics.learned"
+WAYS = "minductor.passes.schedule.ways"
 JOIN = "minductor.passes.rewriting.join_kernels"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -54,6 +56,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "constant-cut-short", "minductor.codegen.cpp.cpp_text", "_shortest", "== value:", "== value or digits == 3:"
     ),
     Mutant("operands-turned", VALUES, "Values.expression", "dtypes[-1], *args)", "dtypes[-1], *reversed(args))"),
+    # --- variants
+    Mutant("nearest-by-difference", CHOICES, "nearest", "abs(log - log2(at))", "abs(2**log - at)"),
+    Mutant(
+        "other-dispatches-share",
+        MEMORY,
+        "_Planner._dispatch",
+        "_alike(groups, tensors, self.kernel_digests())",
+        "len(groups)",
+    ),
+    Mutant("first-point-for-all", WAYS, "by_size", "taken[point] = same", "taken[point] = next(iter(kept))"),
     # --- kernels of GPUs
     Mutant("gpu-lanes-not-masked", TILE, "TilePrinter.full", "if wanted else wide", "if False else wide"),
     Mutant("gpu-wrong-axis", TILE, "TilePrinter.numbers", "if dim.axis in wanted", "if dim.axis not in wanted"),

@@ -40,6 +40,9 @@ class Session(Protocol):
 
     Attributes:
         nonce: A random text that the plugin sets before anything is compiled. Each captured Graph must carry it.
+
+    A session may have `measured`: how many times the compiler has asked a clock, to choose between ways to compute the
+    same.
     """
 
     nonce: str

@@ -107,7 +107,7 @@ class Compile:
             again = partial(_run_again, checked, grad)
             results, out = self._compare(partial(checked, grad, args, kwargs))
         sizes = {"inputs": _storage_bytes((args, kwargs)), "output": _storage_bytes(out)}
-        run = Run(results, again, capture, sizes)
+        run = Run(results, again, capture, sizes, lambda: getattr(session, "measured", 0))
         self.on_run(run)
         if self.is_each_variant:
             self._run_variants(run, fn, args, kwargs, {"dynamic": dynamic, "grad": grad, "policy": policy}, chosen)

@@ -44,12 +44,22 @@ class Run:
             output.
         capture: Returns the graphs compiled so far.
         sizes: The bytes of all tensors by word: "inputs" for the arguments, "output" for the results.
+        count_measured: Returns how many times the compiler has asked a clock so far.
     """
 
     results: Results | None
     again: Callable[..., Any]
     capture: Callable[[], Sequence[Graph]]
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    count_measured: Callable[[], int] = int
+
+    @property
+    def measured(self) -> int:
+        """How many times the compiler has asked a clock so far, to choose between ways to compute the same.
+
+        0 if it takes its choices from a store, and for compilers that do not tell.
+        """
+        return self.count_measured()
 
     def _found(self) -> Results:
         if self.results is None:

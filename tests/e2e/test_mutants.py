@@ -247,6 +247,27 @@ def test_a_scan_of_several_blocks(compiled: Compile) -> None:
     assert_nests(lambda x: x.cumsum(0), torch.randn(20_000), target="interpret")
 
 
+# --- variants
+
+
+@pytest.mark.must_fail_under("nearest-by-difference", "first-point-for-all")
+@pytest.mark.golden(view="wrapper", level="canonical")
+def test_the_nearest_size_is_that_of_the_nearest_power(compiled: Compile) -> None:
+    run = compiled(lambda x: x.exp().sum(0), torch.randn(300, 310), dynamic=True, options={"size_hints": (64, 1024)})
+    run.again(torch.randn(60, 64))
+    launched = [what for graph in run.graphs for kind, what in graph.events if kind == "launch"]
+    assert len({*launched}) == 2, "300 is nearer to 1024 than to 64, since factors count"
+
+
+@pytest.mark.must_fail_under("other-dispatches-share")
+@pytest.mark.golden(view="wrapper", level="canonical")
+def test_choices_between_other_kernels_are_others(compiled: Compile) -> None:
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.softmax(x.cos(), -1), torch.softmax(y.sin(), -1)
+
+    compiled(fn, torch.randn(8, 40000), torch.randn(8, 40000), options={"autotune": True})
+
+
 # --- kernels of GPUs, on the interpreter
 
 

@@ -164,7 +164,8 @@ class Stage:
         """The kernel's text and the notes, of a softmax of short rows."""
         env = Env(Options(**options), by_name("cpu"))
         program = stage.schedule(joined(4096, 24, env)[1], env)
-        notes = [str(note) for note in program.notes if isinstance(note, NodeNote | VariantNote) and note.stage == "schedule"]
+        kinds = (NodeNote, VariantNote)
+        notes = [str(note) for note in program.notes if isinstance(note, kinds) and note.stage == "schedule"]
         return str(program.nodes[0]), "; ".join(notes)
 
 

@@ -1,0 +1,133 @@
+"""The option `deterministic`: each switch that it turns off, shown by clocks and sizes that would decide otherwise.
+
+The table in README.md, "Deterministic results", lists the same switches. Warps and blocks of a reduction are shown in
+tests/runtime/test_launch_search.py, and learned choices in tests/heuristics/test_asking.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from minductor.driver import Compiled, Compiler
+
+Clock = Callable[[Callable[[], object]], float]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+class Counted:
+    """A clock that counts how often it is asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.asked = clock, 0
+
+    def __call__(self, run: Callable[[], object]) -> float:
+        self.asked += 1
+        return self.clock(run)
+
+
+def inverse(seed: int) -> Clock:
+    """A clock for which each run takes longer than the one before it; for odd seeds the inverse of its seconds."""
+    asked = count(1)
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        return float(next(asked)) ** (-1 if seed % 2 else 1)
+
+    return clock
+
+
+def random_clock(seed: int) -> Clock:
+    """A clock that says anything."""
+    numbers = Random(seed)
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        return 0.1 + numbers.random()
+
+    return clock
+
+
+CLOCKS: dict[str, Callable[[int], Clock]] = {"inverse": inverse, "random": random_clock}
+
+
+def run_once(
+    folder: Path, fn: Callable[..., Tensor], *args: Tensor, clock: Clock, **options: Any
+) -> tuple[Tensor, Compiled]:
+    torch._dynamo.reset()
+    seen: list[Compiled] = []
+    made = Compiler(
+        environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(folder)}, observer=seen.append, tuning_clock=clock
+    )
+    return torch.compile(fn, backend=made, options=options)(*args), seen[0]
+
+
+def rows(x: Tensor) -> Tensor:
+    return x.exp().sum(-1)
+
+
+@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_no_clock_chooses_between_variants_of_a_sum(tmp_path: Path, clock: str, wrapper: str) -> None:
+    x, found = torch.randn(8, 40001), dict[bool, set[bytes]]()
+    for is_deterministic in (True, False):
+        texts = found[is_deterministic] = set()
+        for seed in range(6):
+            asked = Counted(CLOCKS[clock](seed))
+            folder = tmp_path / f"{is_deterministic}{seed}"
+            options = {"autotune": True, "deterministic": is_deterministic, "wrapper": wrapper}
+            result, _ = run_once(folder, rows, x, clock=asked, **options)
+            texts.add(result.numpy().tobytes())
+            assert (asked.asked > 0) != is_deterministic
+    assert len(found[True]) == 1 < len(found[False]), "without the option the same clocks change bits"
+
+
+def test_a_kernel_that_adds_nothing_is_still_measured(tmp_path: Path) -> None:
+    asked = Counted(inverse(1))
+    x, y = torch.randn(300, 70), torch.randn(70, 300)
+    options = {"autotune": True, "deterministic": True, "target": "interpret"}
+    result, compiled = run_once(tmp_path, lambda x, y: x.t() * 2 + y, x, y, clock=asked, **options)
+    assert asked.asked > 0 and torch.equal(result, x.t() * 2 + y)
+    assert any(by == "measure" for _, _, by, _, _ in compiled.report.variants)
+
+
+def test_no_size_of_a_call_chooses_between_variants_of_a_sum(tmp_path: Path) -> None:
+    x, found = torch.randn(300, 310), dict[bool, set[bytes]]()
+    for is_deterministic in (True, False):
+        results = found[is_deterministic] = set()
+        for hints in ((64,), (64, 1024)):
+            torch._dynamo.reset()
+            made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path)})
+            options = {"size_hints": hints, "deterministic": is_deterministic}
+            run = torch.compile(lambda x: x.exp().sum(0), backend=made, dynamic=True, options=options)
+            results.add(run(x).numpy().tobytes())
+    assert len(found[True]) == 1 < len(found[False])
+
+
+def test_no_size_of_the_first_call_changes_a_text(tmp_path: Path) -> None:
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for is_deterministic, texts in found.items():
+        for size in ((10, 12), (10, 5000)):
+            torch._dynamo.reset()
+            seen: list[Compiled] = []
+            environ = {**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / f"{size}{is_deterministic}")}
+            made = Compiler(environ=environ, observer=seen.append, is_dry=True)
+            options = {"target": "sm_90", "deterministic": is_deterministic}
+            torch.compile(lambda x: (x.exp() - 1).sum(), backend=made, dynamic=True, options=options)(torch.randn(size))
+            texts.add(seen[0].sources["kernels.py"])
+    assert len(found[True]) == 1 < len(found[False])
