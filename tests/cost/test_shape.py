@@ -65,20 +65,9 @@ ROUGH = ("softmax of columns", "a transpose")
 
 def scheduled(kernel: Kernel, program: Program, env: Env) -> tuple[float, ...]:
     """The seconds of the schedule that is taken, for each number of threads."""
-    found: list[tuple[float, ...]] = []
-    make, fastest = stage._prices, stage.fastest
-
-    def noted(*args: object) -> dict[str, tuple[float, ...]]:
-        made = make(*args)
-        found.append(made[fastest(made)])
-        return made
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage, "_prices", noted)
-        made = stage.schedule_kernel(merge_kernel_axes(kernel), program.real_table(), env, [], program.hints)
-    if found:
-        return tuple(found[0])
-    return tuple(make({"": made}, program.real_table(), env.target, program.hints)[""])
+    scheduler = stage.Scheduler(program.real_table(), env, program.hints)
+    prices = scheduler.prices(scheduler.recipes(merge_kernel_axes(kernel), program.hints), program.hints)
+    return tuple(prices[stage.fastest(prices)])
 
 
 @pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "sm_90"])
