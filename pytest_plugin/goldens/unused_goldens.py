@@ -16,7 +16,7 @@ import pytest
 from pytest_plugin.devices.item_device import title_and_target
 from pytest_plugin.goldens.golden_file import header_of
 
-PARTIAL_OPTIONS = ("keyword", "lf", "stepwise", "deselect", "collectonly")
+PARTIAL_OPTIONS = ("keyword", "lf", "stepwise", "deselect", "collectonly", "minductor_device")
 
 
 def goldens_below(folder: Path) -> Mapping[Path, str]:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from minductor.passes.rewriting.size_points import SizePoints
 
 EXTERN, NATIVE = "extern", "native"  # a matrix product by the library, and by generated code
-MOST = 8  # ways that are measured, the cheapest
-NEAR = 1.6  # times the least price: a dearer way is not measured
+# Ways that are measured: the cheapest, since each is compiled and has launches of its own to measure. Prices put the
+# fastest way within a third of the cheapest one in all but 4 of 492 measured decisions (benchmarks/decisions.md).
+MOST, NEAR = 4, 1.3
 
 Notes: TypeAlias = "list[NodeNote | VariantNote]"
 

@@ -37,8 +37,8 @@ Run = Callable[..., Any]
 ROUNDS, TRIES = 3, 10  # rounds over the candidates of a step; calls per measurement, at most
 ENOUGH = 0.1  # seconds of a measurement: slow candidates are called fewer times
 GAIN = 0.97  # a winner takes less than this share of the default's time, so that a tie keeps the default
-WORK_SECONDS = 30.0  # for one kernel: about ten steps, each of which compiles its candidates for one or two seconds
-GRAPH_SECONDS = 600.0  # for one graph: a model has about a hundred kernels, most of which need few seconds
+WORK_SECONDS = 10.0  # for one kernel: several steps, each of which compiles its candidates for one or two seconds
+GRAPH_SECONDS = 300.0  # for one graph: a model has about a hundred kernels, most of which need few seconds
 FIRST_LINE, LINES = 1.0, 10.0  # seconds of tuning until the first line about the progress, and between two lines
 DEFAULT = "default"  # the name of a kernel's default launch
 
