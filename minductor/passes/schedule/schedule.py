@@ -20,7 +20,17 @@ from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.passes.schedule.draft import Draft
-from minductor.passes.schedule.ways import EXTERN, NATIVE, Notes, Way, by_measure, by_size, named_like, with_nodes
+from minductor.passes.schedule.ways import (
+    EXTERN,
+    NATIVE,
+    Notes,
+    Way,
+    by_measure,
+    by_size,
+    named_like,
+    of_equal_length,
+    with_nodes,
+)
 from minductor.target import Env, Target
 
 
@@ -101,7 +111,7 @@ class Scheduler:
         """A variant of several kernels, each by its fastest recipe, with the price of all."""
         inner = Scheduler(self.buffers | {b.name: b for b in variant.buffers}, self.env, hints, [])
         nodes: list[Kernel] = []
-        prices: list[Sequence[float]] = []
+        prices: dict[str, tuple[float, ...]] = {}
         for node in variant.nodes:
             assert isinstance(node, Kernel)
             kernel = merge_kernel_axes(node)
@@ -109,8 +119,9 @@ class Scheduler:
             each = inner.prices(recipes, hints)
             taken = fastest(each)
             nodes.append(recipes[taken])
-            prices.append(each[taken])
-        return Way(tuple(nodes), variant.buffers, tuple(map(sum, zip(*prices, strict=True))))
+            prices[kernel.name] = tuple(each[taken])
+        together = map(sum, zip(*of_equal_length(prices).values(), strict=True))
+        return Way(tuple(nodes), variant.buffers, tuple(together))
 
     def library(self, kernel: Kernel, hints: Hints) -> Variant | None:
         """The variant that calls the library for the matrix products of a kernel, on a GPU; None without products."""

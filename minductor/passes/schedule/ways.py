@@ -51,12 +51,12 @@ def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: Notes, *, is_meas
     Where nothing may be measured, the default of these ways.
     """
     different = _different(ways)
-    priced = {name: way.price for name, way in different.items() if way.price}
+    priced = of_equal_length({name: way.price for name, way in different.items() if way.price})
     losses = {name: _loss(priced, name) if name in priced else 1.0 for name in different}
     near = sorted((name for name in different if losses[name] <= NEAR), key=losses.__getitem__)[:MOST]
     kept = {name: way for name, way in different.items() if name in near}
     has_unknown = len(priced) < len(different)  # the library's price is not known: it stands first
-    default = next(iter(kept)) if has_unknown else fastest({name: way.price for name, way in kept.items()})
+    default = next(iter(kept)) if has_unknown else fastest({name: priced[name] for name in kept})
     if len(kept) == 1 or not is_measured:
         return kept[default]
     notes.append(VariantNote("schedule", kernel.name, default, "measure", tuple(kept), _figures(kept)))
@@ -68,7 +68,7 @@ def by_size(kernel: Kernel, ways: Mapping[Point, Mapping[str, Way]], points: Siz
     taken: dict[Point, str] = {}
     kept: dict[str, Way] = {}
     for point, each in ways.items():
-        priced = {name: way.price for name, way in each.items() if way.price}
+        priced = of_equal_length({name: way.price for name, way in each.items() if way.price})
         recipe = fastest(priced) if priced else next(iter(each))
         same = next((name for name, other in kept.items() if other.nodes == each[recipe].nodes), "")
         if not same:
@@ -77,6 +77,10 @@ def by_size(kernel: Kernel, ways: Mapping[Point, Mapping[str, Way]], points: Siz
         taken[point] = same
     if len(kept) == 1:
         return next(iter(kept.values()))
+    if not any(map(_is_one_kernel, kept.values())):  # something has to be the kernel whose variants the others are
+        first = next(iter(ways.values()))
+        name = next(name for name, way in first.items() if _is_one_kernel(way))
+        kept[name] = first[name]
     rule = BySize(tuple(symbol.name for symbol in points.symbols), tuple(taken.items()))
     notes.append(VariantNote("schedule", kernel.name, next(iter(kept)), "size", tuple(kept), str(rule)))
     return _with_variants(kept, Choice(VARIANT, affects(kernel), tuple(kept), next(iter(kept)), rule))
@@ -86,6 +90,20 @@ def _loss(prices: Mapping[str, tuple[float, ...]], name: str) -> float:
     """How many times as long as the fastest way one takes, with the number of threads that suits it best."""
     least = [min(each) for each in zip(*prices.values(), strict=True)]
     return min(price / best for price, best in zip(prices[name], least, strict=True))
+
+
+def of_equal_length(prices: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    """The prices with equally many seconds for each: those of few sizes count for all sizes.
+
+    >>> of_equal_length({"whole": (1.0, 2.0, 3.0, 4.0), "join": (0.1, 0.2)})["join"]
+    (0.1, 0.2, 0.1, 0.2)
+    """
+    longest = max(map(len, prices.values()), default=0)
+    return {name: tuple(each[n % len(each)] for n in range(longest)) for name, each in prices.items()}
+
+
+def _is_one_kernel(way: Way) -> bool:
+    return len(way.nodes) == 1 and isinstance(way.nodes[0], Kernel)
 
 
 def _different(ways: Mapping[str, Way]) -> dict[str, Way]:
@@ -100,7 +118,7 @@ def _different(ways: Mapping[str, Way]) -> dict[str, Way]:
 def _with_variants(ways: Mapping[str, Way], choice: Choice) -> Way:
     """The kernel of one way with the other ones as its variants: the default's, if that is one kernel."""
     order = [str(choice.default), *ways]
-    base = next(name for name in order if len(ways[name].nodes) == 1 and isinstance(ways[name].nodes[0], Kernel))
+    base = next(name for name in order if _is_one_kernel(ways[name]))
     (kernel,) = ways[base].nodes
     assert isinstance(kernel, Kernel)
     variants = tuple(
