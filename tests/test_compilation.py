@@ -232,3 +232,14 @@ def test_a_compiled_program_stays_compiled_and_static() -> None:
 def test_nothing_compiled_is_an_error() -> None:
     with pytest.raises(NothingCompiled, match=r"nothing of .*<lambda> was compiled"):
         minductor.compile_only(lambda: 3)
+
+
+def test_tensors_without_memory_stand_for_those_of_a_gpu() -> None:
+    """Sizes that no memory here would hold are compiled as well; arguments that name the device are the GPU's."""
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.arange(x.shape[1], device=x.device)
+
+    here, meta = (minductor.compile_only(moved, torch.empty(8, 1 << 20, device=d)) for d in ("cpu", "meta"))
+    assert here.source == meta.source and len(meta.kernels) == 1
+    assert minductor.compile_only(moved, torch.empty(1 << 24, 1 << 20, device="meta")).kernels

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
     """The graph, the Env with its target, and whether the graph is only compiled.
 
-    With `is_dry` and a target of a GPU, a graph of CPU tensors is compiled as if the tensors were on that GPU. A graph
-    of GPU tensors on a machine without a GPU is only compiled: torch traces such tensors as metadata.
+    With `is_dry` and a target of a GPU, a graph of tensors on the CPU, or on the device "meta", is compiled as if the
+    tensors were on that GPU. A graph of GPU tensors on a machine without a GPU is only compiled: torch traces such
+    tensors as metadata.
     """
     import torch
 
     from minductor.frontend.graph_passes.move_scalars import gpu_of
 
     named, device = env.options.target, gpu_of(graph)
+    if device == "meta" and is_dry and env.target.is_gpu:
+        device = ""  # such tensors may stand for any others
     if env.target.kind not in BUILT_IN or device.partition(":")[0] not in ("", "cuda"):
         return graph, _registered(env, device), is_dry
     env = replace(env, options=options_for(find_backend(env.target.kind), env.options))

@@ -75,6 +75,13 @@ VIEWS = (
 )
 
 
+def whole_blocks() -> tuple[Tensor]:
+    """Five rows of a multiple of the largest block, one behind the other, whatever the size of the middle is."""
+    x = torch.randn(10, 3, MAX)
+    torch._dynamo.mark_dynamic(x, 1)
+    return (x,)
+
+
 def scaled_sum(x: Tensor, y: Tensor) -> Tensor:
     return (x + 1) + (y * 2)
 
@@ -263,6 +270,33 @@ OTHERS = (
         2,
         dynamic=True,
         descriptors=0,
+    ),
+    Row(
+        "half of rows of multiples of the largest block",
+        lambda x: x.view(5, 2 * MAX * x.shape[1])[:, : MAX * x.shape[1]].reshape(-1) + 1,
+        whole_blocks,
+        2,
+        descriptors=0,
+    ),
+    Row(
+        "sum of half of such rows",
+        lambda x: x.view(5, 2 * MAX * x.shape[1])[:, : MAX * x.shape[1]].reshape(-1).exp().sum(),
+        whole_blocks,
+        2,
+        pointers=1,
+    ),
+    Row(
+        "half of such rows at an offset",
+        lambda x: x.view(5, 2 * MAX * x.shape[1])[:, MAX * x.shape[1] :].reshape(-1) + 1,
+        whole_blocks,
+        2,
+    ),
+    Row(
+        "part of rows of multiples of no block",
+        lambda x: x.view(5, 2 * MAX * x.shape[1])[:, : 999 * x.shape[1]].reshape(-1) + 1,
+        whole_blocks,
+        1,
+        is_divided=True,
     ),
     Row(
         "pad of sizes of the call",

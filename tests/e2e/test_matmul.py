@@ -302,7 +302,7 @@ def test_a_launch_of_other_block_sizes_covers_all_elements(rows: int, columns: i
     if is_dynamic:
         torch._dynamo.mark_dynamic(a, 0)
     (launch,) = read_launches(text_of(torch.mm, a, b, file=LAUNCHES, autotune=True))
-    sizes = {name: rows for name, kind in launch.arguments.items() if kind == "i64"}
+    sizes = {name: rows for name, kind in launch.arguments.items() if kind == "i32"}
     assert bool(sizes) == is_dynamic
 
     def count(launch: LaunchMetadata) -> int:

@@ -26,7 +26,15 @@ from minductor.core.expressions.expr import identity, integer, maximum, minimum,
 from minductor.driver import Compiler
 from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.graph_passes.retarget import retarget
-from minductor.ir.artefact.launch_metadata import COUNTER, LAUNCHES, LaunchMetadata, Postfix, print_launches
+from minductor.ir.artefact.launch_metadata import (
+    COUNTER,
+    INDEX_BITS,
+    LAUNCHES,
+    MOST_IN_INT32,
+    LaunchMetadata,
+    Postfix,
+    print_launches,
+)
 from minductor.ir.artefact.winner import WINNER, Winner
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler, probe
@@ -35,7 +43,7 @@ from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, loa
 from minductor.runtime.launch import launch
 from minductor.runtime.launch.counters import Counters
 from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
-from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, launch_of
+from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, cubin_name, launch_of
 from minductor.runtime.launch.launch import KERNELS
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.store.store import Entry, Store
@@ -206,6 +214,47 @@ def test_pointers_that_are_not_aligned_go_to_another_kernel(fake: Fake, way: Lib
         assert fake.shape()[3] == (256 if offset % 4 == 0 else 64)
         assert fake.shape()[0] == 2
     assert asked == ["k"]  # once
+
+
+@pytest.mark.parametrize("has_counter", [False, True])
+def test_sizes_whose_indices_need_64_bits_go_to_another_kernel(
+    fake: Fake, way: Library | None, *, has_counter: bool
+) -> None:
+    """Each binary is asked for once: that for larger sizes, and each of the two for pointers that are not aligned."""
+    kinds = {"in0": "*fp32", "out1": "*fp64", "n": "i32", "f1": "fp64"}
+    kinds |= {**({COUNTER: "*i32"} if has_counter else {}), INDEX_BITS: "constexpr"}
+    narrow = replace(LAUNCH, parameters=kinds, blocks={INDEX_BITS: 32}, greatest_index=("n", "n", "*"))
+    asked: list[tuple[str, str]] = []
+
+    def compiled(what: str, binary: Binary) -> Callable[[LaunchMetadata], Mapping[str, bytes]]:
+        def give(launch: LaunchMetadata) -> Mapping[str, bytes]:
+            asked.append((launch.name, what))
+            made = replace(binary, entry=launch.symbol, threads=binary.threads + launch.blocks[INDEX_BITS])
+            named = cubin_name(launch.name)
+            return {
+                named: b"kernel 6" + launch.symbol.encode(),
+                BINARIES: json.dumps({launch.name: asdict(made)}).encode(),
+            }
+
+        return give
+
+    unaligned = compiled("any pointers", replace(BINARY, threads=64, is_aligned=False))
+    run = Kernels(files(BINARY, launch=narrow), fake.driver, way, unaligned, compiled("aligned", BINARY)).bind("k")
+    given = torch.ones(16)
+    largest = math.isqrt(MOST_IN_INT32)
+    for size, offset, threads in (
+        (largest, 0, 256),
+        (largest + 1, 0, 256 + 64),
+        (largest, 1, 64 + 32),
+        (largest + 1, 1, 64 + 64),
+        (largest + 1, 4, 256 + 64),
+        (9, 0, 256),
+    ):
+        assert run(given, given[offset:], size, 0.0, STREAM) == 0
+        assert fake.words(2) == (given.data_ptr(), given.data_ptr() + 4 * offset)
+        assert (fake.shape()[0], fake.shape()[3]) == ((size + 7) // 8, threads)
+    wide = f"k {INDEX_BITS}=64"
+    assert asked == [(wide, "aligned"), ("k", "any pointers"), (wide, "any pointers")]
 
 
 def test_descriptors_are_given_copies_of_what_is_not_aligned(fake: Fake, way: Library | None) -> None:

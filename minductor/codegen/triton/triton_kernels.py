@@ -13,8 +13,10 @@ from pathlib import Path
 
 from minductor.codegen.cpp.cpp_kernels import comment
 from minductor.codegen.triton.triton_launch import (
+    INDEX,
     LAST,
     finishing_parts,
+    index_definition,
     launch_choices_of,
     launch_metadata,
     parameters,
@@ -86,6 +88,8 @@ def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[lis
         lines += [f"    {line}" for line in first.lines("number")]
     else:
         lines = first.lines()
+    if first.index_type == INDEX:
+        lines = [index_definition(), *lines]
     functions, count = dict(first.functions), first.count
     for n, side in enumerate(more, 1):
         side.count = count  # so that two parts share no names

@@ -10,10 +10,24 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from minductor.analysis.greatest_index import greatest_index
 from minductor.codegen.triton.triton_values import triton_type
 from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import Const, Expr, FloorDiv, Max, Min, Mod, Product, Sum, Symbol, as_int, floordiv
-from minductor.ir.artefact.launch_metadata import COUNTER, LaunchMetadata, Postfix
+from minductor.core.expressions.expr import (
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    Symbol,
+    as_int,
+    floordiv,
+    integer,
+)
+from minductor.ir.artefact.launch_metadata import COUNTER, INDEX_BITS, LaunchMetadata, Postfix
 from minductor.ir.program.choices import Choice, defaults, open_choices
 from minductor.ir.program.loops import Loop, loops, positions
 from minductor.ir.program.nodes import Kernel
@@ -21,6 +35,7 @@ from minductor.ir.program.signature import pointer_names, signature
 from minductor.target import Env
 
 GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
+INDEX = "INDEX"  # the type of indices in the text of kernels whose launches decide it
 LAST = "LAST_"  # begins the names of the block sizes of the parts that finish a kernel
 
 
@@ -86,6 +101,17 @@ def shared_parts(kernel: Kernel) -> tuple[Kernel, ...]:
     """The parts of a kernel that are not among `finishing_parts`."""
     parts = part_kernels(kernel)
     return parts[: len(parts) - len(finishing_parts(kernel))]
+
+
+def index_type(kernel: Kernel) -> str:
+    """The type of a kernel's indices in its text: INDEX if the sizes of a call decide."""
+    greatest = greatest_index(kernel)
+    return "tl.int64" if greatest is None else "tl.int32" if greatest == 0 else INDEX
+
+
+def index_definition() -> str:
+    """The line that defines INDEX, at the start of a kernel."""
+    return f"{INDEX}: tl.constexpr = tl.int64 if {INDEX_BITS} == 64 else tl.int32"
 
 
 def programs(kernel: Kernel, open_blocks: Container[str] = ()) -> Postfix:
@@ -162,16 +188,18 @@ def launch_metadata(
     kinds = dict(parameters(kernel, dtypes))
     options = _options(kernel, choices)
     has_blocks = not options.keys() <= {"warps", "stages"}
+    bits = {INDEX_BITS: 32} if INDEX_BITS in kinds else {}
     return LaunchMetadata(
         symbol,
         kinds,
         programs(kernel),
-        blocks(kernel),
+        bits | blocks(kernel),
         warps,
         stages,
         registers,
         choices=options,
         grid=programs(kernel, options) if has_blocks else (),
+        greatest_index=postfix(greatest_index(kernel) or integer(0)) if bits else (),
     )
 
 
@@ -195,16 +223,19 @@ def _is_open(kernel: Kernel, choice: Choice) -> bool:
 
 
 def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:
-    """The name and Triton's type of each parameter of a kernel, in order; block sizes are "constexpr"."""
+    """The name and Triton's type of each parameter of a kernel, in order; constants are "constexpr"."""
     given = signature(kernel)
+    is_by_size = index_type(kernel) == INDEX
     found: list[tuple[str, str]] = []
     for name, storage in zip(pointer_names(given), given.storages, strict=True):
         found.append((name, f"*{_pointee(dtypes[storage])}"))
     for size in given.sizes:
-        found.append((size.name, "fp64" if size.kind == "real" else "i64"))
+        whole = "i32" if is_by_size and size.kind == "size" else "i64"
+        found.append((size.name, "fp64" if size.kind == "real" else whole))
     if finishing_parts(kernel):
         found.append((COUNTER, "*i32"))
-    return (*found, *((name, "constexpr") for name in blocks(kernel)))
+    constants = (*([INDEX_BITS] * is_by_size), *blocks(kernel))
+    return (*found, *((name, "constexpr") for name in constants))
 
 
 def _pointee(dtype: DType) -> str:

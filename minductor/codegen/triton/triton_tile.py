@@ -18,7 +18,7 @@ from minductor.codegen.operator_spelling import COMPARISONS
 from minductor.codegen.triton.triton_access import Starts
 from minductor.codegen.triton.triton_blocks import Blocks
 from minductor.codegen.triton.triton_dot import DOWN, Operand, Products
-from minductor.codegen.triton.triton_launch import Dim, tile_of
+from minductor.codegen.triton.triton_launch import Dim, index_type, tile_of
 from minductor.codegen.triton.triton_values import (
     arguments,
     expression,
@@ -30,7 +30,7 @@ from minductor.codegen.triton.triton_values import (
 )
 from minductor.core.dtypes import F8E5M2, F64, DType
 from minductor.core.errors import Unwritable
-from minductor.core.expressions.bounds import at_least, divides, fits_int32
+from minductor.core.expressions.bounds import at_least, divides
 from minductor.core.expressions.expr import Expr, Symbol, expand, free_symbols
 from minductor.ir.program.build import is_standard_combine, parameter_count
 from minductor.ir.program.loops import Loop, Step, loops, positions
@@ -52,7 +52,6 @@ from minductor.ir.program.nodes import (
     Round,
     Scan,
     Store,
-    all_ops,
 )
 from minductor.ir.program.signature import pointer_names, signature
 
@@ -63,6 +62,7 @@ class TilePrinter:
     """Writes the lines of one kernel, or of one kernel of a bundle; `prefix` begins the names of its block sizes."""
 
     def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], prefix: str = "") -> None:
+        self.index_type = index = index_type(kernel)
         self.products = Products.of(kernel)
         self.kernel = kernel = kernel if self.products is None else self.products.kernel
         self.symbol = symbol
@@ -77,7 +77,7 @@ class TilePrinter:
         given = signature(kernel)
         self.pointers = dict(zip(given.storages, pointer_names(given), strict=True))
         self.dtypes = dtypes
-        self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # stands behind the elements of each axis
+        self.wide = "" if index == "tl.int32" else f".to({index})"  # stands behind the elements of each axis
         self.functions: dict[str, str] = {}  # by name, the texts of functions that combine values
         self.names: dict[int, tuple[str, ...]] = {}  # by position, the names of an op's values
         self.raw: dict[int, str] = {}  # by position, the names of loads in the dtype of memory, for `tl.dot`
@@ -148,22 +148,6 @@ class TilePrinter:
         if dim.parameter:
             return "1" if at_least(dim.block - extent, 0) else f"tl.cdiv({index_text(extent)}, {dim.parameter})"
         return index_text(extent)
-
-    def is_narrow(self) -> bool:
-        """Whether every index and extent fits in 32 bits."""
-        indices = list(self.extents.values())
-        limits = {self.symbols[name]: extent for name, extent in self.extents.items()}
-        for op in all_ops(self.kernel.body):
-            match op.attrs:
-                case Load(_, index) | Store(_, index) | Atomic(_, index, _):
-                    indices.append(index)
-                case Index(expr) if not (isinstance(expr, Symbol) and expr.kind in ("real", "truth")):
-                    indices.append(expr)
-                case Check(symbol, size):
-                    limits[symbol] = size
-                case _:
-                    pass
-        return all(fits_int32(expr, limits) for expr in indices)
 
     def lanes(self, dim: Dim) -> str:
         """The elements of a block, counted from 0."""
@@ -257,6 +241,7 @@ class TilePrinter:
             chain.append(inner)
         for position in loop.carries:
             self.declare(position)
+        zero = f"tl.full([], 0, {self.index_type})"  # makes a tensor of a number: the interpreter counts with Python's
         for level in chain:
             dim = next(d for d in self.tile if d.axis == level.axis)
             extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
@@ -269,13 +254,14 @@ class TilePrinter:
             first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
             if dim.axis in self.counted:
                 number = f"({first}) // {step}" if self.is_turned(level) else f"{start} // {step}"
-                self.add(f"{dim.axis}_block = ({number}){self.wide}")
+                as_index = f" + {zero}" if self.wide else ""
+                self.add(f"{dim.axis}_block = {number}{as_index}")
             for form in self.forms(dim, inner.body) if dim.parameter else ():
                 self.enter([form.axis])
                 self.add(f"{form.axis} = {first} + {self.lanes(form)}")
                 self.add_mask(form)
             if is_value:
-                self.add(f"{dim.axis} = {start} + tl.full([], 0, {'tl.int64' if self.wide else 'tl.int32'})")
+                self.add(f"{dim.axis} = {start} + {zero}")
         self.steps(inner.body)
         self.add(*self.blocks.leave(inner.axis, set(positions(inner.body))))
         self.indent = self.indent[: -4 * len(chain)]

@@ -1,8 +1,8 @@
-"""Moves a graph that was traced on the CPU to a GPU, so that GPU code can be compiled and read on any machine.
+"""Moves a graph that was traced without a GPU to one, so that GPU code can be compiled and read on any machine.
 
-Takes a captured Graph and the name of a device. Gives the Graph with that device in place of the CPU, in metadata and
-in arguments, and with the GPU's operators in place of operators that only the CPU has. Refuses nothing: an operator
-without a counterpart stays.
+Takes a captured Graph and the name of a device. Gives the Graph with that device in place of the CPU and of "meta", in
+metadata and in arguments, and with the GPU's operators in place of operators that only the CPU has. Refuses nothing: an
+operator without a counterpart stays.
 
 Sizes stay as they were traced, also those of statistics that a GPU's operator would pad.
 """
@@ -18,7 +18,7 @@ from minductor.frontend.capture.argument_trees import map_leaves
 from minductor.frontend.capture.captured_graph import Arg, Graph, LiftedConstant, Meta, Node, NodeRef, TensorMeta
 from minductor.ir.program.nodes import Token
 
-CPU = "cpu"
+CPU, META = "cpu", "meta"
 M = TypeVar("M")
 Items = frozenset[tuple[Arg, ...]]  # arguments of `getitem` nodes: a node and the number of its result
 
@@ -43,11 +43,11 @@ def retarget(graph: Graph, device: str) -> Graph:
 
 
 def _on_device(meta: M, device: str) -> M:
-    return replace(meta, device=device) if isinstance(meta, TensorMeta) and meta.device == CPU else meta
+    return replace(meta, device=device) if isinstance(meta, TensorMeta) and meta.device in (CPU, META) else meta
 
 
 def _argument_on_device(arg: Arg, device: str) -> Arg:
-    return Token("device", device) if arg == Token("device", CPU) else arg
+    return Token("device", device) if arg in (Token("device", CPU), Token("device", META)) else arg
 
 
 # --- attention ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,14 @@ Where choices are measured, a launch lists their options, and the launch of ever
 ('k_0 warps=4 XBLOCK=8', 4, {'XBLOCK': 8}, ('s0', 8, '+', 1, '-', 8, '//'))
 >>> tuned.config_of("XBLOCK=8"), tuned.config_of("XBLOCK=16")
 ({'warps': 2, 'XBLOCK': 8}, None)
+
+Where the sizes of a call decide whether 32 bits hold the indices of a kernel, a launch has indices of 32 bits. The
+launch for larger sizes is derived from it:
+
+>>> kinds, most = {"in0": "*fp32", "s0": "i32", INDEX_BITS: "constexpr"}, ("s0", 1048576, "+")
+>>> narrow = LaunchMetadata("k_0", kinds, programs, {INDEX_BITS: 32}, 2, greatest_index=most)
+>>> narrow.wide().name, narrow.wide().parameters["s0"], narrow.wide().blocks
+('k_0 INDEX_BITS=64', 'i64', {'INDEX_BITS': 64})
 """
 
 from __future__ import annotations
@@ -35,6 +43,9 @@ LAUNCHES = "launches.json"  # the file's name
 # The name of a parameter behind the arguments: a tensor of one int32, which is 0 before and after the launch. No two
 # launches that may run at the same time are given the same one.
 COUNTER = "counter"
+# The name of the constant that says of how many bits a kernel's indices are, where sizes decide that; and the largest
+# index of 32 bits.
+INDEX_BITS, MOST_IN_INT32 = "INDEX_BITS", 2**31 - 1
 # A whole number that a launch computes, in reverse Polish notation. An item is a constant, the name of an argument, or
 # one of the operators "+", "-", "*", "//", "%", "min" and "max", which takes the two values before it.
 Postfix: TypeAlias = tuple[int | str, ...]
@@ -45,9 +56,9 @@ class LaunchMetadata:
     """One way to launch one kernel: the default one, or one that `configured` derived from it."""
 
     symbol: str  # the kernel's function in the module
-    parameters: Mapping[str, str]  # of that function, in order: name -> Triton's type; "constexpr" for a block size
+    parameters: Mapping[str, str]  # of that function, in order: name -> Triton's type; "constexpr" for a constant
     programs: Postfix  # how many programs a launch has, from the arguments
-    blocks: Mapping[str, int]  # the size of each block parameter
+    blocks: Mapping[str, int]  # the value of each constant: block sizes, and INDEX_BITS
     warps: int
     stages: int | None = None  # of software pipelining; None leaves the number to Triton
     registers: int | None = None  # the most of a thread; None leaves the number to the compiler
@@ -55,6 +66,9 @@ class LaunchMetadata:
     # The options that may be measured, in ascending order, by "warps", "stages" or the name of a block parameter.
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     grid: Postfix = ()  # `programs` with block parameters in place of their sizes, if block sizes are among `choices`
+    # What no index exceeds, from the arguments. A call for which it is above MOST_IN_INT32 takes the launch `wide()`.
+    # () where indices have as many bits for all sizes.
+    greatest_index: Postfix = ()
 
     @property
     def name(self) -> str:
@@ -82,6 +96,13 @@ class LaunchMetadata:
             grid=(),
         )
 
+    def wide(self) -> LaunchMetadata:
+        """The launch with indices and sizes of 64 bits, where this one has indices of 32 bits."""
+        kinds = {name: "i64" if kind == "i32" else kind for name, kind in self.parameters.items()}
+        label = f"{self.variant} {INDEX_BITS}=64".strip()
+        blocks = {**self.blocks, INDEX_BITS: 64}
+        return replace(self, parameters=kinds, blocks=blocks, variant=label, choices={}, grid=(), greatest_index=())
+
     def label(self, config: Mapping[str, int]) -> str:
         """How a config differs from this launch, such as "warps=8 XBLOCK=512"; "" if it does not."""
         return " ".join(f"{name}={config[name]}" for name, default in self.config.items() if config[name] != default)
@@ -97,7 +118,7 @@ class LaunchMetadata:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """The parameters that each call of the kernel passes: all but the counter and the block sizes."""
+        """The parameters that each call of the kernel passes: all but the counter and the constants."""
         return {name: kind for name, kind in self.parameters.items() if kind != "constexpr" and name != COUNTER}
 
     @property
@@ -123,7 +144,8 @@ def read_launches(text: str) -> tuple[LaunchMetadata, ...]:
 
 def _launch(row: dict[str, Any]) -> LaunchMetadata:
     numbers: dict[str, tuple[int, ...]] = {name: tuple(options) for name, options in row.pop("choices").items()}
-    return LaunchMetadata(programs=tuple(row.pop("programs")), grid=tuple(row.pop("grid")), choices=numbers, **row)
+    counts: dict[str, Postfix] = {name: tuple(row.pop(name)) for name in ("programs", "grid", "greatest_index")}
+    return LaunchMetadata(choices=numbers, **counts, **row)
 
 
 def default_launches(text: str) -> dict[str, LaunchMetadata]:

@@ -3,7 +3,8 @@
 Takes a Program whose kernels have schedules. Gives it with an Access for each load, store and atomic of its kernels; on
 a GPU also for those under a mask. `options.block_access` names the form in which blocks are addressed on a GPU: by
 offsets, by block pointers, or by tensor descriptors. A block that this form cannot express is addressed by offsets, and
-a note says why. Refuses nothing: an access that is no block, no stride and no scalar is a gather.
+a note says why. Another note says if sizes decide how many bits a kernel's indices have. Refuses nothing: an access
+that is no block, no stride and no scalar is a gather.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import replace
 from typing import cast
 
 from minductor.analysis.blocks import MaskContext, block_of, memory_ops
+from minductor.analysis.greatest_index import greatest_index
 from minductor.analysis.strides import step_of
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, free_symbols
+from minductor.ir.artefact.launch_metadata import MOST_IN_INT32
 from minductor.ir.program.loops import Schedule, loops, positions
 from minductor.ir.program.memory_access import ZERO, Access, BlockAccess, BlockForm
 from minductor.ir.program.nodes import (
@@ -30,6 +33,7 @@ from minductor.ir.program.nodes import (
     Store,
     Variant,
 )
+from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.access.block_forms import TileShape, why_not_descriptor, why_not_pointer
 from minductor.target import Env
 
@@ -40,13 +44,16 @@ FORM_NAMES: Mapping[str, str] = {"pointer": "block pointer", "descriptor": "tens
 def access(program: Program, env: Env) -> Program:
     """The program with its accesses. Kernels without a schedule, or with accesses already, stay as they are."""
     dtypes = {name: buffer.dtype for name, buffer in program.real_table().items()}
-    notes: list[NodeNote] = []
+    notes: list[NodeNote | VariantNote] = []
     nodes = tuple(_classified(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes)
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote]) -> Kernel:
-    """The kernel with its accesses, and those of its variants. `notes` takes the refusals of a form."""
+def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote | VariantNote]) -> Kernel:
+    """The kernel with its accesses, and those of its variants.
+
+    `notes` takes the refusals of a form, and what decides how many bits indices have.
+    """
     variants: list[Variant] = []
     for variant in kernel.variants:
         inner = {**dtypes, **{buffer.name: buffer.dtype for buffer in variant.buffers}}
@@ -56,6 +63,9 @@ def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: li
         return replace(kernel, variants=tuple(variants))
     if not env.target.is_gpu:
         return replace(kernel, variants=tuple(variants), access=tuple(_cpu_accesses(kernel, kernel.schedule)))
+    if (greatest := greatest_index(kernel)) is not None and as_int(greatest) is None:
+        figures = f"int32 while {greatest} is at most {MOST_IN_INT32}"
+        notes.append(VariantNote("access", kernel.name, "int32", "size", ("int32", "int64"), figures))
     tile = _GpuAccesses(kernel, dtypes, env)
     found = tuple(tile.access(*place) for place in memory_ops(kernel.body, tile.axes))
     notes += tile.notes

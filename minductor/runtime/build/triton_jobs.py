@@ -213,9 +213,11 @@ def interpret_kernel(
         given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
     counter = [torch.zeros(1, dtype=torch.int32)] * launch.has_counter
     used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
+    kinds = [kind for kind in launch.arguments.values() if kind[0] != "*"]
+    numbers = [Int32(size) if kind == "i32" else size for size, kind in zip(sizes, kinds, strict=True)]
     before = [copy if copy is tensor else copy.clone() for tensor, copy in zip(given, used, strict=True)]
     try:
-        getattr(module, launch.symbol)[(programs,)](*used, *sizes, *counter, **launch.blocks)
+        getattr(module, launch.symbol)[(programs,)](*used, *numbers, *counter, **launch.blocks)
     except Exception as error:  # Triton's, around the one that a kernel raised
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, AssertFailed):
@@ -227,6 +229,10 @@ def interpret_kernel(
             here, new, was = (t.view(torch.uint8) for t in (tensor, copy, old))
             here.copy_(torch.where(new != was, new, here))
     return [bytes(data) for data in held]
+
+
+class Int32(int):
+    """A number of a launch whose declared type has 32 bits."""
 
 
 def _aligned(tensor: Any) -> Any:
@@ -384,8 +390,8 @@ def _declared(convert: Any) -> Any:
         if isinstance(arg, bool) or not isinstance(arg, int | float):
             return convert(arg)
         is_float = isinstance(arg, float)
-        values = torch.tensor([arg], dtype=torch.float64 if is_float else torch.int64).numpy()
-        element = tl.float64 if is_float else tl.int64
+        kind = "float64" if is_float else "int32" if isinstance(arg, Int32) else "int64"
+        values, element = torch.tensor([arg], dtype=getattr(torch, kind)).numpy(), getattr(tl, kind)
         return tl.tensor(TensorHandle(values, element), element)
 
     return call

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from minductor.core.errors import LoadFailed
-from minductor.ir.artefact.launch_metadata import Postfix
+from minductor.ir.artefact.launch_metadata import MOST_IN_INT32, Postfix
 from minductor.runtime.launch.load import Library, c_api
 from minductor.target import Target, of_capability
 
@@ -59,10 +59,18 @@ class Launch:
     threads: int
     shared: int = 0  # bytes of a program
     is_aligned: bool = True  # it relies on pointers at multiples of ALIGNMENT
+    greatest_index: Steps = ()  # what no index exceeds, if the kernel relies on 32 bits to hold it
+
+    def takes(self, args: Sequence[Any]) -> bool:
+        """Whether the kernel takes these arguments of the launch: aligned pointers, and sizes that are small enough."""
+        pointers = [arg.data_ptr() for kind, arg in zip(self.kinds, args, strict=True) if kind == "p"]
+        if self.is_aligned and any(pointer % ALIGNMENT for pointer in pointers):
+            return False
+        return not self.greatest_index or evaluate(self.greatest_index, args) <= MOST_IN_INT32
 
 
 def steps(programs: Postfix, arguments: Mapping[str, int]) -> Steps:
-    """The number of programs of a launch, for the stack machine of cuda_launch.h.
+    """A number that a launch computes, such as that of its programs, for the stack machine of cuda_launch.h.
 
     `arguments`: the number of each argument of the launch, by name.
     """
@@ -82,7 +90,7 @@ def steps(programs: Postfix, arguments: Mapping[str, int]) -> Steps:
 
 
 def evaluate(programs: Steps, arguments: Sequence[Any]) -> int:
-    """The result of a count of programs, as the stack machine of cuda_launch.h computes it."""
+    """The number that steps compute, as the stack machine of cuda_launch.h computes it."""
     stack: list[int] = []
     for code, value in programs:
         if code in _PYTHON:
@@ -153,10 +161,9 @@ class Driver:
         def run(*args: Any) -> int:
             if len(args) != len(launch.kinds):
                 raise TypeError(f"{symbol} takes {len(launch.kinds)} arguments")
-            values = [arg.data_ptr() if kind == "p" else arg for kind, arg in zip(launch.kinds, args, strict=True)]
-            pointers = [value for kind, value in zip(launch.kinds, values, strict=True) if kind == "p"]
-            if launch.is_aligned and any(value % ALIGNMENT for value in pointers):
+            if not launch.takes(args):
                 return other(*args)
+            values = [arg.data_ptr() if kind == "p" else arg for kind, arg in zip(launch.kinds, args, strict=True)]
             programs = evaluate(launch.programs, args)
             if programs > 0:
                 words = [types[kind](value) for kind, value in zip(launch.kinds[:-1], values[:-1], strict=True)]
@@ -187,15 +194,15 @@ class _Record(ctypes.Structure):
         ("doc", ctypes.c_char_p),
         ("kernel", ctypes.c_void_p),
         ("programs", ctypes.c_void_p),
+        ("greatest_index", ctypes.c_void_p),
         ("kinds", ctypes.c_char_p),
         *((name, ctypes.c_int) for name in ("count", "threads", "shared", "is_aligned")),
     )
 
 
 def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Callable[..., int]) -> Callable[..., int]:
-    """The kernel as a built-in function. For pointers that the binary does not take, the function calls `other`."""
-    flat = [word for step in (*launch.programs, (END, 0)) for word in step]
-    programs = (ctypes.c_int64 * len(flat))(*flat)
+    """The kernel as a built-in function. For arguments that the binary does not take, the function calls `other`."""
+    programs, greatest = _words(launch.programs), _words(launch.greatest_index)
     record = _Record(
         symbol.encode(),
         launcher.address("md_launch"),
@@ -203,15 +210,22 @@ def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Cal
         None,
         kernel,
         ctypes.addressof(programs),
+        ctypes.addressof(greatest) if launch.greatest_index else None,
         launch.kinds.encode(),
         len(launch.kinds),
         launch.threads,
         launch.shared,
         launch.is_aligned,
     )
-    own = (ctypes.addressof(record), (record, programs), other)
+    own = (ctypes.addressof(record), (record, programs, greatest), other)
     make = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(record), own, None)
+
+
+def _words(counted: Steps) -> ctypes.Array[ctypes.c_int64]:
+    """Steps as cuda_launch.h reads them."""
+    flat = [word for step in (*counted, (END, 0)) for word in step]
+    return (ctypes.c_int64 * len(flat))(*flat)
 
 
 def launcher_text() -> str:

@@ -3,7 +3,7 @@
 // Compiled once per machine (runtime/launch/cuda.py), without headers of Python or CUDA. Python's functions belong to the
 // stable ABI. The driver's functions are looked up in cuda.py, which passes their addresses.
 // A kernel is a built-in function made from a record, which starts with Python's PyMethodDef. Its self is the tuple
-// (address of the record, objects that keep the record alive, function to call for a pointer that is not aligned).
+// (address of the record, objects that keep the record alive, function to call for a pointer that is not aligned or for sizes whose indices need 64 bits).
 
 struct _object;
 using PyObject = _object;
@@ -37,7 +37,7 @@ __attribute__((visibility("default"))) struct {
 } md_driver = {};
 }
 
-enum { INVALID_CONTEXT = 201, DEVICE_ORDINAL = 9, ALIGNMENT = 16, MAX_ARGUMENTS = 384, MAX_STACK = 64 };
+enum { INVALID_CONTEXT = 201, DEVICE_ORDINAL = 9, ALIGNMENT = 16, MAX_ARGUMENTS = 384, MAX_STACK = 64, MOST_IN_INT32 = 2147483647 };
 
 union md_Word {
   void* pointer;
@@ -45,7 +45,7 @@ union md_Word {
   double real;
 };
 
-// The number of programs, as steps of a stack machine on the arguments; the codes are those of runtime/launch/cuda.py.
+// A number, such as that of the programs, as steps of a stack machine on the arguments; the codes are those of runtime/launch/cuda.py.
 enum md_Code : long long { END, CONSTANT, ARGUMENT, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX };
 struct md_Step {
   md_Code code;
@@ -59,6 +59,7 @@ struct md_Launch {
   const char* doc;
   void* kernel;
   const md_Step* programs;
+  const md_Step* greatest_index;  // what no index exceeds, if the kernel relies on 32 bits to hold it; else null
   const char* kinds;  // of the arguments: p for a pointer, i an integer, d a double; the last one is the stream
   int count;
   int threads;
@@ -84,7 +85,7 @@ static long long md_apply(md_Code code, long long a, long long b) {
   }
 }
 
-static long long md_programs(const md_Step* step, const md_Word* words) {
+static long long md_evaluate(const md_Step* step, const md_Word* words) {
   long long stack[MAX_STACK + 1];
   int top = 0;
   for (; step->code != END; step++) {
@@ -150,7 +151,8 @@ PyObject* md_launch(PyObject* self, PyObject* const* arguments, long count) {
     else words[i].real = PyFloat_AsDouble(arguments[i]);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  if (launch->is_aligned && low_bits % ALIGNMENT != 0)
+  bool is_wide = launch->greatest_index != nullptr && md_evaluate(launch->greatest_index, words) > MOST_IN_INT32;
+  if (is_wide || (launch->is_aligned && low_bits % ALIGNMENT != 0))
     return md_call_other(PyTuple_GetItem(self, 2), arguments, count);
   void* stream = words[count - 1].pointer;
   // Triton's kernels take two additional pointers, to scratch memory; kernels that need none ignore them.
@@ -158,8 +160,8 @@ PyObject* md_launch(PyObject* self, PyObject* const* arguments, long count) {
     words[i].pointer = nullptr;
     parameters[i] = &words[i];
   }
-  long long programs = md_programs(launch->programs, words);
-  if (programs > 2147483647)
+  long long programs = md_evaluate(launch->programs, words);
+  if (programs > MOST_IN_INT32)
     return PyErr_Format(PyExc_OverflowError, "%s would have %lld programs", launch->name, programs);
   if (programs > 0) {
     void* python = PyEval_SaveThread();

@@ -71,7 +71,8 @@ class Triton:
 
     def node(self, graph: fx.Graph, symbol: str, tensors: Sequence[fx.Node], numbers: Sequence[Any]) -> fx.Node:
         metadata = self.launches[symbol]
-        constants = {**metadata.blocks, "num_warps": metadata.warps}
+        # who lowers the graph further knows nothing of the sizes for which 32 bits hold the indices
+        constants = {**(metadata.wide() if metadata.greatest_index else metadata).blocks, "num_warps": metadata.warps}
         if metadata.stages is not None:
             constants["num_stages"] = metadata.stages
         if metadata.registers is not None:

@@ -6,8 +6,9 @@ errors of the workers and of the driver are raised.
 
 A start from the store reads the launches and loads the binaries: it imports no Triton. Kernels are compiled for
 pointers at multiples of 16 bytes. The first launch with another pointer compiles the kernel once more, without the
-assumption, and keeps the result in the store. Tensor descriptors require aligned pointers: a kernel that uses them is
-given copies of the tensors that are not aligned.
+assumption, and keeps the result in the store. So does the first launch for sizes whose indices need 64 bits, if the
+kernel is compiled for sizes whose indices fit 32 bits. Tensor descriptors require aligned pointers: a kernel that uses
+them is given copies of the tensors that are not aligned.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ def launch_of(metadata: LaunchMetadata, binary: Binary) -> Launch:
     """What the driver needs for a launch."""
     arguments = metadata.arguments
     kinds = "".join("p" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in arguments.values())
-    counted = steps(metadata.programs, {name: number for number, name in enumerate(arguments)})
+    numbers = {name: number for number, name in enumerate(arguments)}
+    counted, greatest = steps(metadata.programs, numbers), steps(metadata.greatest_index, numbers)
     # behind the kernel's own arguments: the counter, the scratch memory, and the stream
     kinds = f"{kinds}{'p' * (metadata.has_counter + bool(binary.scratch))}i"
-    return Launch(binary.entry, kinds, counted, binary.threads, binary.shared, binary.is_aligned)
+    return Launch(binary.entry, kinds, counted, binary.threads, binary.shared, binary.is_aligned, greatest)
 
 
 class Gpu:
@@ -231,7 +233,7 @@ class Kernels:
         if self._tuner is None or not launch.choices or DESCRIPTOR in self._text:
             return self._plain(launch)
         candidates = self._candidates(launch)
-        sizes = [number for number, kind in enumerate(launch.arguments.values()) if kind == "i64"]
+        sizes = [number for number, kind in enumerate(launch.arguments.values()) if kind in ("i32", "i64")]
         counted = launch.grid or launch.programs
         work = digest(kernel_text(self._functions, launch), str(counted), str(launch.choices))
         # codegen lists the choices that affect bits only if the options allow that
@@ -268,17 +270,30 @@ class Kernels:
         return functions_of(self._text)
 
     def _plain(self, launch: LaunchMetadata) -> Callable[..., int]:
-        """The default launch of a kernel, which takes any pointers."""
-        found: list[Callable[..., int]] = []
+        """The default launch of a kernel, which takes any pointers and sizes."""
+        if not launch.greatest_index:
+            return self._of_any_pointers(launch, self._files, _unreachable)
+        wide = launch.wide()
+        larger = _when_called(lambda: self._of_any_pointers(wide, self._configured(wide), _unreachable))
+        return self._of_any_pointers(launch, self._files, larger)
+
+    def _of_any_pointers(
+        self, launch: LaunchMetadata, files: Mapping[str, bytes], larger: Callable[..., int]
+    ) -> Callable[..., int]:
+        """A launch of a binary among the files, and of another one for pointers that are not aligned.
+
+        `larger` is called for sizes whose indices need 64 bits, where the binary has indices of 32 bits.
+        """
         if DESCRIPTOR in self._text:
-            found.append(_with_copies(self._bound(launch, self._files, _unreachable), _written(launch)))
+            unaligned = _with_copies(self._bound(launch, files, larger), _written(launch))
+        else:
+            unaligned = _when_called(lambda: self._bound(launch, self._unaligned(launch), larger))
 
         def other(*args: Any) -> int:
-            if not found:
-                found.append(self._bound(launch, self._unaligned(launch), _unreachable))
-            return found[0](*args)
+            is_aligned = not any(isinstance(arg, torch.Tensor) and arg.data_ptr() % ALIGNMENT for arg in args)
+            return larger(*args) if is_aligned else unaligned(*args)
 
-        return self._bound(launch, self._files, other)
+        return self._bound(launch, files, other)
 
     def _bound(
         self, metadata: LaunchMetadata, files: Mapping[str, bytes], other: Callable[..., int]
@@ -317,7 +332,19 @@ def _reason(error: Exception) -> str:
 
 
 def _unreachable(*args: Any) -> int:
-    raise AssertionError("this kernel takes any pointers")
+    raise AssertionError("this kernel takes any pointers and sizes")
+
+
+def _when_called(make: Callable[[], Callable[..., int]]) -> Callable[..., int]:
+    """The function that `make` gives, which is made at the first call."""
+    made: list[Callable[..., int]] = []
+
+    def call(*args: Any) -> int:
+        if not made:
+            made.append(make())
+        return made[0](*args)
+
+    return call
 
 
 def _without(function: Callable[..., int], count: int) -> Callable[..., int]:

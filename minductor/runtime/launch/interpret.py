@@ -15,7 +15,7 @@ from typing import Any, get_args
 import torch
 
 from minductor.core.errors import InterpretRefused
-from minductor.ir.artefact.launch_metadata import LaunchMetadata, default_launches
+from minductor.ir.artefact.launch_metadata import MOST_IN_INT32, LaunchMetadata, default_launches
 from minductor.ir.program.nodes import ErrorKind
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.triton_jobs import AssertFailed, Memory, interpret_kernel
@@ -37,7 +37,8 @@ class Interpreter:
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a number of threads, which returns the status 0."""
         metadata = self.launches[symbol]
-        programs = steps(metadata.programs, {name: number for number, name in enumerate(metadata.arguments)})
+        numbers = {name: number for number, name in enumerate(metadata.arguments)}
+        programs, greatest = steps(metadata.programs, numbers), steps(metadata.greatest_index, numbers)
         count = metadata.pointers
 
         def launch(*args: Any) -> int:
@@ -46,7 +47,8 @@ class Interpreter:
             if wanted > self.max_programs:
                 raise InterpretRefused(symbol, wanted, self.max_programs)
             if wanted:
-                self._run(metadata, wanted, tensors, sizes)
+                is_wide = bool(greatest) and evaluate(greatest, args) > MOST_IN_INT32
+                self._run(metadata.wide() if is_wide else metadata, wanted, tensors, sizes)
             return 0
 
         return launch
