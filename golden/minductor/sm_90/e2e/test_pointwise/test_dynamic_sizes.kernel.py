@@ -4,9 +4,10 @@
 # aten.mul.Tensor: mul
 # aten.add.Tensor: add_3
 @triton.jit
-def fused_mul_add_0(in0, in1, out2, s0, s1, XBLOCK: tl.constexpr):
-    program = tl.program_id(0).to(tl.int64)
-    i1 = program % tl.cdiv(s1, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK).to(tl.int64)
+def fused_mul_add_0(in0, in1, out2, s0, s1, INDEX_BITS: tl.constexpr, XBLOCK: tl.constexpr):
+    INDEX: tl.constexpr = tl.int64 if INDEX_BITS == 64 else tl.int32
+    program = tl.program_id(0).to(INDEX)
+    i1 = program % tl.cdiv(s1, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK).to(INDEX)
     i1_mask = i1 < s1
     program = program // tl.cdiv(s1, XBLOCK)
     i0 = program
