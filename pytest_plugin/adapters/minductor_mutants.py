@@ -160,7 +160,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "not env.options.deterministic and",
     ),
     Mutant("learned-elsewhere", "minductor.heuristics.metadata", "Metadata.elsewhere", "if not env", "if env"),
-    Mutant("learned-not-asked", LEARNED, "learned", "if not made.keys() <=", "if made.keys() <="),
+    Mutant("learned-not-asked", LEARNED, "learned", "if not set(options) <=", "if set(options) <="),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
 )
