@@ -157,14 +157,22 @@ def choices_of_a_gpu() -> Iterator[tuple[str, Case, Sequence[str], Mapping[str, 
 
 @pytest.mark.parametrize("choice", [*choices_of_a_gpu()], ids=lambda each: each[1].name)
 def test_collecting_for_a_gpu_runs_each_option(
-    out: Path, choice: tuple[str, Case, Sequence[str], Mapping[str, float]]
+    out: Path, choice: tuple[str, Case, Sequence[str], Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Triton's interpreter runs what is measured, and a clock of made-up times measures it."""
+    from minductor.bench import measure_options
     from minductor.bench.clients import measure_case
     from minductor.bench.measure_options import Place
 
     name, case, options, features = choice
-    results = list[torch.Tensor]()
+    results, forced = list[torch.Tensor](), list[str]()
+    own = measure_options._forced
+
+    def spied(function: Function, args: Sequence[torch.Tensor], given: dict[str, str]) -> Function:
+        forced.append(given[{"cut": "variant", "products": "matmul"}[name]])
+        return own(function, args, given)
+
+    monkeypatch.setattr(measure_options, "_forced", spied)
 
     def clock(calls: Mapping[str, Function], args: Sequence[torch.Tensor]) -> Mapping[str, Sequence[float]]:
         results.extend(call(*args).double() for call in calls.values())
@@ -175,7 +183,7 @@ def test_collecting_for_a_gpu_runs_each_option(
     collect([case], lambda each: measure_case(name, each, place, str(out.parent), nullcontext()), out, never)
     (found,) = read(out.read_text().splitlines())
     assert (found.choice, found.case, found.target) == (name, case.name, "interpret")
-    assert found.default == options[0] and set(found.times) == {*options}
+    assert found.default == options[0] and set(found.times) == set(forced) == {*options}
     assert sorted(each.seconds for each in found.times.values()) == [1e-5, 2e-5]
     assert list(found.features) == list(FEATURES[name]) and {**found.features, **features} == found.features
     for result in results[:-1]:

@@ -57,9 +57,7 @@ def why_native(ctx: Lowering, given: Product) -> tuple[str, Answer | None]:
     known = [as_int(n) for n in sizes(ctx.meta.size)[-2:]]
     if options.autotune and all(n is None or n >= MIN_ROWS_AND_COLUMNS for n in known):
         return "autotuning measures it against the library", None
-    answer = (
-        None if options.autotune else learned("products", (EXTERN, NATIVE), partial(_features, ctx, given), ctx.env)
-    )
+    answer = learned("products", (EXTERN, NATIVE), partial(_features, ctx, given), ctx.env)
     if answer is not None and answer.option:
         return answer.note if answer.option == NATIVE else "", answer
     short = as_int(given.a.size[-1])
