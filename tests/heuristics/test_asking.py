@@ -238,11 +238,14 @@ def test_generated_modules_are_sound() -> None:
         assert (found.choice, found.target) == (choice, target)
         assert found.held_out["wrong"] == 0 and found.held_out["worst"] <= WORST <= found.held_out["best"]
         said = set[str]()
-        for _ in range(1000):
-            drawn = {feature: draw.uniform(*limits) for feature, limits in found.ranges.items()}
+        for number in range(2000):  # half of the numbers are small ones: most of what is measured is
+            power = 1 if number % 2 else 8
+            drawn = {
+                feature: low + (high - low) * draw.random() ** power for feature, (low, high) in found.ranges.items()
+            }
             has = {option for option in found.options if draw.random() < 0.5}
             said.add(made.choose(with_options(drawn, has, found.options)))
-        assert UNSURE in said and len(said) > 2 and said <= {*found.options, UNSURE}
+        assert UNSURE in said and len(said) > min(2, len(found.options) - 1) and said <= {*found.options, UNSURE}
 
 
 def test_generated_modules_are_what_their_measurements_teach() -> None:
