@@ -19,33 +19,34 @@ from typing import Any, Protocol, TypeVar
 
 from minductor.core.errors import BadHeuristic, MinductorError
 from minductor.heuristics import generated, learned
+from minductor.heuristics.features import FEATURES
 from minductor.heuristics.samples import Sample, cases_of, failed_line, line_of, read
 
-CHOICES = ("rows",)  # those that are measured today
 DEVICES = ("cpu", "cuda")
+OF_CPU = ("rows",)  # choices that a CPU has too
 LOST = "CUDA error"  # in the text of an error after which a process cannot use its GPU any more
 
 
-class Case(Protocol):
+class Named(Protocol):
     """A kernel that is measured, by its name."""
 
     @property
     def name(self) -> str: ...
 
 
-C = TypeVar("C", bound=Case)
+C = TypeVar("C", bound=Named)
 
 
 def main(argv: list[str]) -> int:
     """The command. Exit code 1: the measurements or what is generated are damaged, or they teach nothing."""
     parser = argparse.ArgumentParser(
         prog="minductor heuristics",
-        description="Measures the recipes of kernels, learns which one to take, and shows what was learned.",
+        description="Measures the options of a choice, learns which one to take, and shows what was learned.",
         epilog="Exit code: 0 done; 1 the measurements are damaged or teach nothing; 2 a wrong command line.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("collect", help="measure kernels, and add a line for each to a file")
-    one.add_argument("choice", choices=CHOICES)
+    one.add_argument("choice", choices=tuple(FEATURES))
     one.add_argument("--device", choices=DEVICES, default="cpu")
     one.add_argument("--out", type=Path, required=True, help="the file; kernels that it has are not measured again")
     one.add_argument("--seconds", type=float, default=200.0, help="no kernel is begun later")
@@ -99,6 +100,9 @@ def collect(cases: Iterable[C], measure: Callable[[C], Sample], out: Path, until
 
 def _collect(given: argparse.Namespace, argv: Sequence[str]) -> int:
     """Measures until the time is over, in several processes if they are asked for."""
+    if given.device == "cpu" and given.choice not in OF_CPU:
+        why, hint = "only GPUs have this choice", "pass --device cuda"
+        raise BadHeuristic(f"{given.choice} cannot be measured on cpu", why=why, hint=hint)
     if given.part is None:
         _open(given.out)
     if given.jobs > 1 and given.part is None:
@@ -123,18 +127,20 @@ def _measure(given: argparse.Namespace) -> None:
     import filelock
     import torch
 
-    from minductor.bench.measure_rows import RowCase, measure_rows, row_cases
+    from minductor.bench.clients import CLIENTS, measure_case
+    from minductor.bench.measure_options import Case, place_of
 
     if given.device == "cuda" and not torch.cuda.is_available():
         raise BadHeuristic("nothing can be measured on cuda", why="torch finds no GPU", hint="pass --device cpu")
     end = time.monotonic() + given.seconds
     turn = filelock.FileLock(f"{given.out}.lock")
-    cases = islice(row_cases(given.device), given.part or 0, None, given.jobs)
+    place = place_of(given.device)
+    cases = islice(CLIENTS[given.choice].cases(given.device), given.part or 0, None, given.jobs)
     many = torch._dynamo.config.patch(recompile_limit=1 << 20)
     with torch.no_grad(), many, tempfile.TemporaryDirectory(prefix="minductor_rows_") as folder:
 
-        def measure(case: RowCase) -> Sample:
-            return measure_rows(case, given.device, folder, turn)
+        def measure(case: Case) -> Sample:
+            return measure_case(given.choice, case, place, folder, turn)
 
         collect(cases, measure, given.out, lambda: time.monotonic() > end)
 
@@ -204,7 +210,7 @@ def _show() -> int:
     from minductor.heuristics.metadata import metadata_of
 
     if not learned.GENERATED:
-        print("Nothing is learned: all recipes are chosen by prices.")
+        print("Nothing is learned: prices and rules decide.")
     for (choice, target), name in learned.GENERATED.items():
         module = import_module(f"{generated.__name__}.{name}")
         found = metadata_of(getattr(module, "METADATA", None), module.__name__)

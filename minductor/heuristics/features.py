@@ -1,19 +1,20 @@
-"""The features of a kernel: plain numbers by which a learned choice decides.
+"""The features of a kernel or of a matrix product: plain numbers by which a learned choice decides.
 
-Takes a kernel, the buffers, and hints for unknown sizes. Gives a number for each name in FEATURES. Refuses nothing: a
-size that is not known is estimated.
+Takes a kernel, the buffers, and hints for unknown sizes, or the sizes of a product. Gives a number for each name that
+FEATURES has for the choice. Refuses nothing: a size that is not known is estimated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.shape import Shape, shape_of
 from minductor.ir.program.nodes import Buffer, Kernel
 
 # By name what the number is. The values of a kernel do not depend on the recipe by which it is scheduled.
-FEATURES: Mapping[str, str] = {
+OF_KERNEL: Mapping[str, str] = {
     "rows": "rows, or columns, that are reduced one by one",
     "row": "elements of a row",
     "row_bytes": "bytes of a row of the largest access",
@@ -31,12 +32,73 @@ FEATURES: Mapping[str, str] = {
     "operations": "operations, by element of the iteration space",
     "functions": "those of `operations` that functions take",
 }
+OF_CUT: Mapping[str, str] = {
+    **OF_KERNEL,
+    "scans": "scans",
+    "parts": "parts of a row in the cheapest cut by prices",
+}
+OF_PRODUCT: Mapping[str, str] = {
+    "batch": "products of the same size",
+    "m": "rows of the result",
+    "n": "columns of the result",
+    "k": "products that an element of the result sums",
+    "itemsize": "bytes of an element",
+    "is_tf32": "1 if float32 is rounded to TF32, else 0",
+    "base": "1 if a matrix is added, else 0",
+    "after": "elementwise operators behind the product that may be fused with it",
+    "left_inner": "1 if the left factor is contiguous along the inner axis, else 0",
+    "right_inner": "1 if the right factor is contiguous along the inner axis, else 0",
+    "alignment": "the largest power of two that divides the bytes of rows of both factors, at most 128",
+    "results": "elements of the result",
+    "products": "products that are summed, of all elements",
+    "bytes": "bytes of factors and result",
+}
+# By choice. These are the choices that can be learned; `bench/clients.py` says how each is measured.
+FEATURES: Mapping[str, Mapping[str, str]] = {"rows": OF_KERNEL, "cut": OF_CUT, "products": OF_PRODUCT}
+LINE = 128  # bytes of a cache line
 LANES = 16  # elements: the widest vector of four-byte values
 
 
 def features_of(kernel: Kernel, table: Mapping[str, Buffer], hints: Hints) -> dict[str, float]:
-    """The features of a kernel, by the names of FEATURES in their order."""
+    """The features of a kernel, by the names of OF_KERNEL in their order."""
     return _numbers(shape_of(kernel, table, hints, is_gpu=False))
+
+
+def cut_features(kernel: Kernel, table: Mapping[str, Buffer], hints: Hints, parts: int) -> dict[str, float]:
+    """The features of a kernel that may be cut, by the names of OF_CUT; `parts`: of a row in the cheapest cut."""
+    shape = shape_of(kernel, table, hints, is_gpu=False)
+    return {**_numbers(shape), "scans": shape.scans, "parts": parts}
+
+
+class ProductSizes(NamedTuple):
+    """What decides how long a matrix product takes; for all but the last two see OF_PRODUCT.
+
+    `left_row`, `right_row`: elements from a row of a factor to the next one, or from a column to the next one
+    if columns are contiguous.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    itemsize: int
+    is_tf32: bool
+    base: bool
+    after: int
+    left_inner: bool
+    right_inner: bool
+    left_row: int
+    right_row: int
+
+
+def product_features(sizes: ProductSizes) -> dict[str, float]:
+    """The features of a matrix product, by the names of OF_PRODUCT in their order."""
+    *plain, left_row, right_row = sizes
+    rows = (left_row | right_row) * sizes.itemsize
+    results = sizes.batch * sizes.m * sizes.n
+    factors = sizes.batch * sizes.k * (sizes.m + sizes.n)
+    derived = min(LINE, rows & -rows), results, results * sizes.k, (factors + results) * sizes.itemsize
+    return dict(zip(OF_PRODUCT, (*map(int, plain), *derived), strict=True))
 
 
 def _numbers(shape: Shape) -> dict[str, float]:
@@ -67,7 +129,7 @@ def _numbers(shape: Shape) -> dict[str, float]:
         sum(points * each.operations for points, each in work) / every,
         sum(points * each.functions for points, each in work) / every,
     )
-    return dict(zip(FEATURES, map(_short, values), strict=True))
+    return dict(zip(OF_KERNEL, map(_short, values), strict=True))
 
 
 def _short(value: float) -> float:

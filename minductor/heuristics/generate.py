@@ -54,7 +54,7 @@ def generate(learned: Learned) -> str:
 
 
 def described(learned: Learned) -> Metadata:
-    """The metadata of a learned choice. All choices that are learned today are of recipes, which affect bits."""
+    """The metadata of a learned choice. All choices that are learned today affect bits."""
     samples = learned.samples
     first = samples[0]
     numbers = {name: [sample.features[name] for sample in samples] for name in first.features}

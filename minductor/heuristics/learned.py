@@ -1,25 +1,22 @@
-"""Asks the learned choice for a kernel, before prices decide.
+"""Asks the learned choice for a kernel, before prices or a rule decide.
 
-Takes a choice's options as kernels, the buffers, the Env and hints. Gives the option with a note, no option and the
+Takes a choice's options, what gives the features, and the Env. Gives the option with a note, no option and the
 reason, or None where nothing was learned for such kernels. Refuses nothing: whatever is wrong with a learned choice is
 a note, and the caller decides as it would without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from minductor.core.errors import BadHeuristic
-from minductor.core.expressions.hints import Hints
-from minductor.heuristics.features import features_of
 from minductor.heuristics.metadata import Metadata, metadata_of
 from minductor.heuristics.tree import UNSURE, with_options
-from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.target import Env
 
-# By choice and target the module in `generated/`. A target without a row has its recipes chosen by prices.
+# By choice and target the module in `generated/`. Without a row nothing is learned: prices, or a rule, decide.
 GENERATED: Mapping[tuple[str, str], str] = {("rows", "cpu"): "rows_for_cpu"}
 
 
@@ -32,20 +29,18 @@ class Answer(NamedTuple):
 
 def learned(
     choice: str,
-    made: Mapping[str, Kernel],
-    table: Mapping[str, Buffer],
+    options: Collection[str],
+    features: Callable[[], Mapping[str, float]],
     env: Env,
-    hints: Hints,
     generated: Mapping[tuple[str, str], Any] = GENERATED,
 ) -> Answer | None:
     """What was learned for a kernel.
 
     Args:
         choice: the name of the choice, such as "rows".
-        made: the kernel by each option, the plainest first.
-        table: the buffers by name.
+        options: those that the kernel has.
+        features: gives the features of the kernel; it is not called where nothing was learned.
         env: options and target.
-        hints: for unknown sizes.
         generated: by choice and target a module or its name.
     """
     found = generated.get((choice, env.target.name))
@@ -56,14 +51,14 @@ def learned(
         metadata = metadata_of(getattr(module, "METADATA", None), getattr(module, "__name__", ""))
     except BadHeuristic as error:
         return _not_used(f"{error.what}: {error.why}")
-    if not made.keys() <= set(metadata.options):  # a kernel of another kind than those that were measured
+    if not set(options) <= set(metadata.options):  # a kernel of another kind than those that were measured
         return None
     if why := _refusal(metadata, env):
         return _not_used(why)
-    features = features_of(next(iter(made.values())), table, hints)
-    if why := metadata.outside(features):
+    numbers = features()
+    if why := metadata.outside(numbers):
         return _not_used(why)
-    return _checked(module.choose, with_options(features, made.keys(), metadata.options), made, metadata)
+    return _checked(module.choose, with_options(numbers, options, metadata.options), options, metadata)
 
 
 def _refusal(metadata: Metadata, env: Env) -> str:
@@ -76,16 +71,16 @@ def _refusal(metadata: Metadata, env: Env) -> str:
 def _checked(
     choose: Callable[[Mapping[str, float]], str],
     features: Mapping[str, float],
-    made: Mapping[str, Kernel],
+    options: Collection[str],
     metadata: Metadata,
 ) -> Answer:
     """The answer of a generated function, if the kernel has this option."""
     option = choose(features)
     if option == UNSURE:
         return _not_used("it is unsure")
-    if option not in made:
+    if option not in options:
         return _not_used(f"it says {option}, which is not legal here")
-    others = ", ".join(name for name in made if name != option)
+    others = ", ".join(name for name in options if name != option)
     return Answer(option, f"{option} and not {others}, as learned from {metadata.kernels} kernels on {metadata.device}")
 
 

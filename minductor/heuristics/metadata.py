@@ -95,7 +95,7 @@ def _damage(value: object) -> str:
         types = _TYPES.get(name, (str,))
         if not isinstance(found[name], types):
             return f"{name!r} is {found[name]!r}, and it is a {types[-1].__name__}"
-    if list(found["ranges"]) != list(FEATURES):
+    if list(found["ranges"]) != list(FEATURES.get(found["choice"], ())):
         return "the features are not those that minductor computes"
     pairs = found["ranges"].values()
     if not all(isinstance(pair, tuple) and len(cast("tuple[Any, ...]", pair)) == 2 for pair in pairs):

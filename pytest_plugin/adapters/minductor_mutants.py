@@ -160,7 +160,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "not env.options.deterministic and",
     ),
     Mutant("learned-elsewhere", "minductor.heuristics.metadata", "Metadata.elsewhere", "if not env", "if env"),
-    Mutant("learned-not-asked", LEARNED, "learned", "if not made.keys() <=", "if made.keys() <="),
+    Mutant("learned-not-asked", LEARNED, "learned", "if not set(options) <=", "if set(options) <="),
+    Mutant(
+        "learned-cut-turned",
+        "minductor.passes.split.split",
+        "_Splitter.decision",
+        "answer.option == CUT",
+        "answer.option != CUT",
+    ),
+    Mutant(
+        "learned-product-to-library",
+        "minductor.frontend.rules.matmul",
+        "why_native",
+        "answer.option == NATIVE",
+        "answer.option == EXTERN",
+    ),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
 )

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,14 +17,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from minductor.core.errors import NonFiniteResult
-from minductor.heuristics.learned import learned
+from minductor.frontend.rules import matmul
+from minductor.heuristics.learned import Answer, learned
 from minductor.ir.program.signature import pointer_role
 from minductor.options import RECIPES
 from minductor.passes.schedule import schedule
+from minductor.passes.split import split
 from minductor.runtime.launch.interpret import Interpreter
 from minductor.runtime.store.store import Store
 from minductor.runtime.tune import tune_clock
 from minductor.runtime.tune.tune_memory import TrialMemory
+from minductor.target import Env
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.oracle.accuracy import Policy
@@ -433,3 +438,33 @@ def test_a_learned_recipe(compiled: Compile, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_recipe_that_was_learned_on_another_gpu(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = partial(softmax_by, answering("interpret", "looped", RECIPES), compiled, monkeypatch, (16, 3000))
     assert kernel() != kernel(variant="looped")
+
+
+def answers(patch: pytest.MonkeyPatch, asking: ModuleType, choice: str, options: Sequence[str], option: str) -> None:
+    """Makes a stage believe that it compiles for the GPU on which `option` of a choice was learned."""
+    generated = {(choice, "interpret"): answering("interpret", option, options, choice)}
+
+    def on_it(name: str, among: Sequence[str], features: Callable[[], Any], env: Env) -> Answer | None:
+        there = replace(env, device="a machine", software=(("torch", "1.0"),))
+        return learned(name, among, features, there, generated)
+
+    patch.setattr(asking, "learned", on_it)
+
+
+@pytest.mark.must_fail_under("learned-cut-turned")
+@pytest.mark.devices("interpret")
+def test_a_row_that_was_learned_to_stay_whole(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, split, "cut", ("whole", "cut"), "whole")
+
+    def kernels(**options: str) -> object:
+        return compiled(lambda x: x.sum(-1), torch.randn(1, 1 << 18), options=options).kernels
+
+    assert kernels() == kernels(variant="whole") != kernels(variant="cut")
+
+
+@pytest.mark.must_fail_under("learned-product-to-library")
+@pytest.mark.devices("interpret")
+def test_a_product_that_was_learned_to_be_ours(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, matmul, "products", ("extern", "native"), "native")
+    run = compiled(lambda a, b: torch.relu(a @ b), torch.randn(32, 48), torch.randn(48, 64))
+    assert (run.report.kernels, run.report.externs) == (1, 0), "the rule calls the library"

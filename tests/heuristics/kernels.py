@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from minductor.heuristics.features import FEATURES
+from minductor.heuristics.features import FEATURES, OF_KERNEL
 from minductor.heuristics.metadata import Metadata
 from minductor.heuristics.samples import Sample, Times
 
@@ -19,7 +19,7 @@ DEVICE, VERSIONS = "GPU X", {"torch": "2.11.0", "triton": "3.6.0", "python": "3.
 
 def features(rows: float, row: float) -> dict[str, float]:
     """Features of a kernel of which only the sizes count."""
-    return {**dict.fromkeys(FEATURES, 1.0), "rows": rows, "row": row}
+    return {**dict.fromkeys(OF_KERNEL, 1.0), "rows": rows, "row": row}
 
 
 def times(rows: float, row: float) -> dict[str, float]:
@@ -62,11 +62,13 @@ def damaged(made: SimpleNamespace, **given: Any) -> SimpleNamespace:
     )
 
 
-def answering(target: str, option: str, options: Sequence[str] = ("rows", "side_by_side"), **given: Any) -> Any:
+def answering(
+    target: str, option: str, options: Sequence[str] = ("rows", "side_by_side"), choice: str = "rows", **given: Any
+) -> Any:
     """A module for a target that answers the same for all kernels."""
     metadata = Metadata(
-        *("rows", "bits", target, "a machine", {"torch": "1.0"}, "2026-01-01", 50, tuple(options)),
-        ranges=dict.fromkeys(FEATURES, (0, 1e9)),
+        *(choice, "bits", target, "a machine", {"torch": "1.0"}, "2026-01-01", 50, tuple(options)),
+        ranges=dict.fromkeys(FEATURES[choice], (0, 1e12)),
         **{"depth": 2, "leaf": 3, "threshold": 1.1, "validation": {}, "held_out": {}},
     )
     return SimpleNamespace(METADATA=metadata._asdict() | given, choose=lambda features: option, __name__="generated")

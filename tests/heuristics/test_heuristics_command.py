@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +12,11 @@ import pytest
 import torch
 
 from minductor.__main__ import main
+from minductor.bench.measure_options import Case, Function
 from minductor.commands.heuristics_command import collect
 from minductor.core.errors import BadHeuristic
 from minductor.heuristics import learned
+from minductor.heuristics.features import FEATURES
 from minductor.heuristics.generate import generate
 from minductor.heuristics.learn import learn
 from minductor.heuristics.samples import Sample, cases_of, line_of, read
@@ -89,18 +92,17 @@ def test_a_line_that_was_cut_short_is_measured_again(out: Path, capsys: pytest.C
 
 
 def test_collect_measures_a_kernel_on_this_machine(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from contextlib import nullcontext
-
-    from minductor.bench import measure_rows
+    from minductor.bench import measure_options
+    from minductor.bench.clients import measure_case
     from minductor.bench.measure_rows import RowCase
 
-    monkeypatch.setattr(measure_rows, "SLICE", 1e-5)
-    case = RowCase("softmax", "float32", 256, 16)
-    collect([case], lambda each: measure_rows.measure_rows(each, "cpu", str(out.parent), nullcontext()), out, never)
+    monkeypatch.setattr(measure_options, "SLICE", 1e-5)
+    case, place = RowCase("softmax", "float32", 256, 16), measure_options.place_of("cpu")
+    collect([case], lambda each: measure_case("rows", each, place, str(out.parent), nullcontext()), out, never)
     (found,) = read(out.read_text().splitlines())
     assert (found.choice, found.case, found.target) == ("rows", "softmax float32 256x16", "cpu")
     assert set(found.times) == {"rows", "side_by_side"} and found.default == "side_by_side"
-    assert found.features | {"rows": 256, "row": 16, "in_turn": 2} == found.features
+    assert {**found.features} | {"rows": 256, "row": 16, "in_turn": 2} == found.features
     assert {"torch", "python", "minductor"} <= set(found.versions) and found.device
 
 
@@ -108,31 +110,97 @@ def test_collect_measures_a_kernel_on_this_machine(out: Path, monkeypatch: pytes
     ("case", "says"), [(("sum", "float32", 256, 16), "a single recipe"), (("range", "float32", 4, 131072), "in_parts")]
 )
 def test_kernels_that_are_no_measurement_say_why(out: Path, case: tuple[str, str, int, int], says: str) -> None:
-    from contextlib import nullcontext
-
-    from minductor.bench.measure_rows import RowCase, measure_rows
+    from minductor.bench.clients import measure_case
+    from minductor.bench.measure_options import place_of
+    from minductor.bench.measure_rows import RowCase
 
     with pytest.raises(ValueError, match=says):
-        measure_rows(RowCase(*case), "cpu", str(out.parent), nullcontext())
+        measure_case("rows", RowCase(*case), place_of("cpu"), str(out.parent), nullcontext())
 
 
 def test_recipes_of_a_gpu_are_found_without_one() -> None:
-    from minductor.bench.measure_rows import FUNCTIONS, RowCase, kernels_of
+    from minductor.bench.measure_rows import FUNCTIONS, RowCase, row_options
 
     torch._dynamo.reset()
-    found = kernels_of(FUNCTIONS["softmax"], RowCase("softmax", "bfloat16", 4096, 3000).args("cpu"), "sm_90")
-    assert found.target == "sm_90" and found.default in found.made
-    assert {"persistent", "persistent8", "looped", "online"} <= set(found.made)
-    assert found.features | {"rows": 4096, "row": 3000, "itemsize": 2, "is_kept": 1} == found.features
+    found = row_options(FUNCTIONS["softmax"], RowCase("softmax", "bfloat16", 4096, 3000).args("cpu"), "sm_90")
+    assert found.target == "sm_90" and found.default in found.options
+    assert {"persistent", "persistent8", "looped", "online"} <= set(found.options)
+    assert {**found.features} | {"rows": 4096, "row": 3000, "itemsize": 2, "is_kept": 1} == found.features
 
 
 def test_cases_are_the_same_each_time() -> None:
     from itertools import islice
 
-    from minductor.bench.measure_rows import row_cases
+    from minductor.bench.clients import CLIENTS
 
-    for device in ("cpu", "cuda"):
-        assert [*islice(row_cases(device), 99)] == [*islice(row_cases(device), 99)]
+    assert list(CLIENTS) == list(FEATURES)
+    for choice, client in CLIENTS.items():
+        for device in ("cpu", "cuda"):
+            cases = [*islice(client.cases(device), 99)]
+            assert cases == [*islice(client.cases(device), 99)], choice
+
+
+def choices_of_a_gpu() -> Iterator[tuple[str, Case, Sequence[str], Mapping[str, float]]]:
+    """A case of each choice that only a GPU has, with its options, the default first, and some features."""
+    from minductor.bench.measure_cut import CutCase
+    from minductor.bench.measure_products import ProductCase
+
+    cut = {"rows": 1, "row": 1 << 18, "parts": 16, "scans": 0, "is_contiguous": 1}
+    yield "cut", CutCase("sum", "float32", 1, 1 << 18), ("cut", "whole"), cut
+    cut = {"rows": 1 << 7, "row": 1 << 11, "is_contiguous": 0}
+    yield "cut", CutCase("sum_of_columns", "float32", 1 << 11, 1 << 7), ("cut", "whole"), cut
+    product = {"batch": 1, "m": 32, "n": 48, "k": 40, "after": 2, "base": 0, "left_inner": 1, "right_inner": 1}
+    yield "products", ProductCase("relu", "float32", 1, 32, 48, 40, False, True), ("extern", "native"), product
+    product = {"batch": 3, "k": 12, "after": 2, "itemsize": 2, "left_inner": 0, "right_inner": 0, "alignment": 32}
+    yield "products", ProductCase("gate", "float16", 3, 32, 48, 12, True, False), ("native", "extern"), product
+
+
+@pytest.mark.parametrize("choice", [*choices_of_a_gpu()], ids=lambda each: each[1].name)
+def test_collecting_for_a_gpu_runs_each_option(
+    out: Path, choice: tuple[str, Case, Sequence[str], Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton's interpreter runs what is measured, and a clock of made-up times measures it."""
+    from minductor.bench import measure_options
+    from minductor.bench.clients import measure_case
+    from minductor.bench.measure_options import Place
+
+    name, case, options, features = choice
+    results, forced = list[torch.Tensor](), list[str]()
+    own = measure_options._forced
+
+    def spied(function: Function, args: Sequence[torch.Tensor], given: dict[str, str]) -> Function:
+        forced.append(given[{"cut": "variant", "products": "matmul"}[name]])
+        return own(function, args, given)
+
+    monkeypatch.setattr(measure_options, "_forced", spied)
+
+    def clock(calls: Mapping[str, Function], args: Sequence[torch.Tensor]) -> Mapping[str, Sequence[float]]:
+        results.extend(call(*args).double() for call in calls.values())
+        results.append(case.called(*(arg.double() for arg in args)))
+        return {each: [1e-5 * (1 + n)] * 3 for n, each in enumerate(calls)}
+
+    place = Place("cpu", "interpret", clock, {"target": "interpret"})
+    collect([case], lambda each: measure_case(name, each, place, str(out.parent), nullcontext()), out, never)
+    (found,) = read(out.read_text().splitlines())
+    assert (found.choice, found.case, found.target) == (name, case.name, "interpret")
+    assert found.default == options[0] and set(found.times) == set(forced) == {*options}
+    assert sorted(each.seconds for each in found.times.values()) == [1e-5, 2e-5]
+    assert list(found.features) == list(FEATURES[name]) and {**found.features, **features} == found.features
+    for result in results[:-1]:
+        torch.testing.assert_close(result, results[-1], rtol=1e-2, atol=1e-1)
+
+
+def test_a_function_that_is_not_asked_about_says_so() -> None:
+    from minductor.bench.measure_cut import FUNCTIONS, CutCase, cut_options
+
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match="0 kernels have the choice cut"):
+        cut_options(FUNCTIONS["sum"], CutCase("sum", "float32", 4096, 64).args("cpu"), "sm_90")
+
+
+def test_choices_that_only_a_gpu_has(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heuristics", "collect", "cut", "--out", str(out)]) == 1
+    assert "cut cannot be measured on cpu" in capsys.readouterr().err
 
 
 def test_learn_writes_a_module_and_says_how_it_does(
@@ -151,7 +219,7 @@ def test_show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
     monkeypatch.setattr(learned, "GENERATED", {})
     assert main(["heuristics", "show"]) == 0
-    assert capsys.readouterr().out == "Nothing is learned: all recipes are chosen by prices.\n"
+    assert capsys.readouterr().out == "Nothing is learned: prices and rules decide.\n"
     made = module(generate(learn(samples())))
     monkeypatch.setattr(learned, "GENERATED", {("rows", "sm_90"): "rows_for_x"})
     monkeypatch.setitem(sys.modules, "minductor.heuristics.generated.rows_for_x", made)

@@ -45,7 +45,7 @@ LAYERS = {
     "minductor.ir": Layer(("minductor.core",)),
     "minductor.options": Layer(("minductor.core",)),
     "minductor.target": Layer(("minductor.core",)),
-    "minductor.frontend": Layer(SHARED, ("torch", "sympy")),
+    "minductor.frontend": Layer((*SHARED, "minductor.heuristics"), ("torch", "sympy")),
     "minductor.analysis": Layer(DATA),
     "minductor.cost": Layer((*DATA, "minductor.analysis")),
     "minductor.heuristics": Layer(SHARED),

@@ -15,6 +15,7 @@ from minductor.frontend.capture.captured_graph import Size
 from minductor.frontend.lowering_context.values import ComplexPair
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Buffer, NodeNote, Program, View
+from minductor.ir.program.variant_note import VariantNote
 
 # The fields to which a rule only adds. They grow with the graph, so no node may take the time to copy them.
 GROWING = ("nodes", "buffers", "notes", "starts", "regions")
@@ -34,7 +35,7 @@ class LoweringState:
     undefined: dict[Symbol, None]  # symbols that data decides and that no node defines yet
     nodes: list[ir.Node] = field(default_factory=list[ir.Node])
     buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])  # by the name of the storage
-    notes: list[NodeNote] = field(default_factory=list[NodeNote])
+    notes: list[NodeNote | VariantNote] = field(default_factory=list["NodeNote | VariantNote"])
     guards: tuple[ir.Guard, ...] = ()
     versions: dict[str, int] = field(default_factory=dict[str, int])  # storage -> how often it was written
     starts: dict[str, Size] = field(default_factory=dict[str, Size])  # storage -> traced offset of its first element

@@ -11,37 +11,114 @@ matrix unit still multiplies the values that eager would multiply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
 
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
 from minductor.core.expressions.expr import Expr, as_int
+from minductor.core.expressions.hints import estimate
+from minductor.frontend.capture import schemas
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.capture.size_formulas import is_one, is_zero, sizes
+from minductor.frontend.capture.size_formulas import count, is_one, is_zero, sizes
+from minductor.frontend.lowering_context.extern_calls import extern
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Rule, Value, rules_for
+from minductor.heuristics.features import ProductSizes, product_features
+from minductor.heuristics.learned import Answer, learned
 from minductor.ir.program.dots import MIN_ROWS_AND_COLUMNS
 from minductor.ir.program.nodes import View
+from minductor.ir.program.variant_note import VariantNote
 
 MAX_SHORT_SUM = 16  # products per element: up to here writing the result to memory costs more than computing it
+EXTERN, NATIVE = "extern", "native"  # a product by the library, and by a kernel of ours, as in `ways.py`
 
 
-def why_native(ctx: Lowering, size: Sequence[Expr], inner: Expr) -> str:
-    """The reason to compile a product of that result size and inner length ourselves; "" leaves it to the library.
+class Product(NamedTuple):
+    """beta * base + alpha * (a @ b)."""
+
+    a: View
+    b: View
+    base: View | None
+
+
+def why_native(ctx: Lowering, given: Product) -> tuple[str, Answer | None]:
+    """The reason to compile a product ourselves, "" leaves it to the library; and what was learned, if that was asked.
 
     The library's kernels are hard to beat. But if the inner dimension is short, nearly all time goes into writing the
     result, and a kernel of ours can be fused with the operators that follow.
     """
     options = ctx.env.options
     if not ctx.env.target.is_gpu or options.matmul == "extern":
-        return ""
+        return "", None
     if options.matmul == "native":
-        return "options.matmul is 'native'"
-    known = [as_int(n) for n in size[-2:]]
+        return "options.matmul is 'native'", None
+    known = [as_int(n) for n in sizes(ctx.meta.size)[-2:]]
     if options.autotune and all(n is None or n >= MIN_ROWS_AND_COLUMNS for n in known):
-        return "autotuning measures it against the library"
-    count = as_int(inner)
-    return f"each element sums only {count} products" if count is not None and count <= MAX_SHORT_SUM else ""
+        return "autotuning measures it against the library", None
+    answer = learned("products", (EXTERN, NATIVE), partial(_features, ctx, given), ctx.env)
+    if answer is not None and answer.option:
+        return answer.note if answer.option == NATIVE else "", answer
+    short = as_int(given.a.size[-1])
+    is_short = short is not None and short <= MAX_SHORT_SUM
+    return f"each element sums only {short} products" if is_short else "", answer
+
+
+def _features(ctx: Lowering, given: Product) -> dict[str, float]:
+    """The features by which the choice `products` was learned."""
+    (*batch, m, k), n = given.a.size, given.b.size[-1]
+    left, right = (view.stride[-2:] for view in given[:2])
+    inner = is_one(left[1]), is_one(right[0])
+    found = ProductSizes(
+        *(estimate(each, ctx.hints) for each in (batch, m, n, k)),
+        itemsize=ctx.meta.dtype.itemsize,
+        is_tf32=ctx.meta.dtype == F32 and ctx.env.options.matmul_precision == "tf32",
+        base=given.base is not None,
+        after=_followers(ctx),
+        left_inner=inner[0],
+        right_inner=inner[1],
+        left_row=estimate(left[0 if inner[0] else 1], ctx.hints),
+        right_row=estimate(right[1 if inner[1] else 0], ctx.hints),
+    )
+    return product_features(found)
+
+
+def _followers(ctx: Lowering) -> int:
+    """The operators behind a product, each of which alone uses the one before and gives as many elements.
+
+    Views do not count, and calls end the chain.
+    """
+    found, node, elements = 0, ctx.node, count(sizes(ctx.meta.size))
+    while node.name not in ctx.last_uses.returned:
+        users = ctx.last_uses.users.get(node.name, ())
+        if len(users) != 1:
+            break
+        node = users[0]
+        is_call = node.op in RULES or schemas.is_expected_call(node.op)
+        if is_call or not isinstance(node.meta, TensorMeta) or count(sizes(node.meta.size)) != elements:
+            break
+        found += node.op not in ctx.view_operators
+    return found
+
+
+def _left_to_library(ctx: Lowering, answer: Answer | None) -> Value:
+    """NotImplemented; or where a learned choice was asked, the call, since its note would be undone with the rule."""
+    if answer is None:
+        return NotImplemented
+    node = ctx.node
+    _tell(ctx, answer)
+    kwargs = {name: ctx.value(arg) for name, arg in node.kwargs}
+    return extern(ctx, node.op, [ctx.value(arg) for arg in node.args], kwargs, schemas.reason_for_call(node.op))
+
+
+def _tell(ctx: Lowering, answer: Answer) -> None:
+    """Adds the note of a learned choice that was asked."""
+    if answer.option:
+        by_learned = VariantNote("lower", ctx.node.name, answer.option, "learned", (EXTERN, NATIVE), answer.note)
+        ctx.state.notes.append(by_learned)
+    else:
+        ctx.add_note(answer.note)
 
 
 def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: float = 1, alpha: float = 1) -> Value:
@@ -50,14 +127,18 @@ def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: flo
     Same law as eager. The base broadcasts to the result.
     """
     out = ctx.meta
-    why = why_native(ctx, sizes(out.size), a.size[-1])
     given = [a, b] if base is None else [a, b, base]
-    if not why or out.dtype not in (F32, F64, BF16, F16) or any(v.dtype != out.dtype for v in given):
+    if out.dtype not in (F32, F64, BF16, F16) or any(v.dtype != out.dtype for v in given):
         return NotImplemented
     if any(is_zero(n) for v in (a, b) for n in v.size):
         return NotImplemented
     if base is not None and not _can_broadcast(base, out):
         return NotImplemented
+    why, answer = why_native(ctx, Product(a, b, base))
+    if not why:
+        return _left_to_library(ctx, answer)
+    if answer is not None:
+        _tell(ctx, answer)
     made = ctx.result()
     rank = len(made.size)
     loop = KernelBuilder((*made.size, a.size[-1]))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import fastest
+from minductor.heuristics.features import features_of
 from minductor.heuristics.learned import learned
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program, Variant
@@ -159,7 +161,8 @@ class Scheduler:
         """
         if len(made) == 1:
             return next(iter(made.values()))
-        answer = learned("rows", made, self.buffers, self.env, hints)
+        features = partial(features_of, next(iter(made.values())), self.buffers, hints)
+        answer = learned("rows", made, features, self.env)
         if answer is not None and answer.option:
             self.notes.append(VariantNote("schedule", kernel.name, answer.option, "learned", tuple(made), answer.note))
             return made[answer.option]

@@ -1,20 +1,23 @@
 """Makes several kernels of one whose reductions and scans would leave most of the machine idle.
 
-Takes a Program. Gives it with the pieces of each kernel that is faster cut than whole, with the buffers between these
-pieces, and with a note for each cut, and for each kernel that was weighed and stays whole; the same object if nothing
-is cut. Refuses nothing: a kernel that cannot be cut stays whole.
+Takes a Program. Gives it with the pieces of each kernel that was learned or is estimated to be faster cut than whole,
+with the buffers between these pieces, and with a note for each cut, and for each kernel that was weighed and stays
+whole; the same object if nothing is cut. Refuses nothing: a kernel that cannot be cut stays whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from minductor.analysis.both_ways import both_ways, reduced_groups
 from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import Prices, fastest, microseconds
 from minductor.cost.shape import Shape
+from minductor.heuristics.features import cut_features
+from minductor.heuristics.learned import Answer, learned
 from minductor.ir.program.choices import VARIANT, Choice
 from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan, Variant
 from minductor.ir.program.variant_note import VariantNote
@@ -67,7 +70,7 @@ def _weighed(
         ]
         cut = [found.pieces for found in each if found.is_cut]
         return None if not cut else cut[-1] if len(cut) == len(each) else _with_pieces(kernel, cut[-1], WHOLE)
-    found = usual.decision(kernel)
+    found = usual.decision(kernel, may_ask=not forced and not env.options.autotune)
     if forced and found.pieces is None:
         notes.append(NodeNote("split", kernel.name, "the variant cut is not legal here"))
     if forced or found.pieces is None:
@@ -118,8 +121,11 @@ class _Splitter:
         self.notes: list[NodeNote | VariantNote] = []
         self.known: dict[tuple[Shape, tuple[Cut, ...]], _Choice] = {}
 
-    def decision(self, node: Kernel) -> _Decision:
-        """The pieces of a kernel, and whether they are faster; a note says it."""
+    def decision(self, node: Kernel, *, may_ask: bool = False) -> _Decision:
+        """The pieces of a kernel, and whether they are faster; a note says it.
+
+        `may_ask`: what was learned decides, where it says something, and else prices.
+        """
         kernel = self.simplified(node)
         if kernel is None:
             return _Decision(None)
@@ -136,17 +142,28 @@ class _Splitter:
             self.known[key] = self.choice(forms, shape, cuts)
         way, is_cut, is_near, figures = self.known[key]
         made = None if way is None else cut_kernel(forms[way.form], cuts[way.cut], self.table)
-        if made is not None and way is not None:
-            by_cost = VariantNote("split", node.name, CUT if is_cut else WHOLE, "cost", (WHOLE, CUT), figures)
-            self.notes.append(by_cost)
-        if made is not None and way is not None and is_cut:
-            parts = cuts[way.cut].parts(kernel, self.hints)
+        if made is None or way is None:
+            if figures:
+                self.notes.append(NodeNote("split", node.name, _stays_whole(shape), figures))
+            return _Decision(made, is_cut, is_near)
+        parts = cuts[way.cut].parts(kernel, self.hints)
+        if may_ask and (answer := self.learned(kernel, parts)) is not None:
+            if answer.option:
+                by_learned = VariantNote("split", node.name, answer.option, "learned", (WHOLE, CUT), answer.note)
+                self.notes.append(by_learned)
+                return _Decision(made, answer.option == CUT, is_near)
+            self.notes.append(NodeNote("split", node.name, answer.note))
+        self.notes.append(VariantNote("split", node.name, CUT if is_cut else WHOLE, "cost", (WHOLE, CUT), figures))
+        if is_cut:
             text = f"{_rows(shape)} are too few for the machine, so each is cut in {parts} parts"
             self.notes.append(NodeNote("split", made.kernels[0].name, text, figures))
         elif figures:
-            text = f"{_rows(shape)} stay whole: in parts they would take longer"
-            self.notes.append(NodeNote("split", node.name, text, figures))
+            self.notes.append(NodeNote("split", node.name, _stays_whole(shape), figures))
         return _Decision(made, is_cut, is_near)
+
+    def learned(self, kernel: Kernel, parts: int) -> Answer | None:
+        """What was learned for a kernel whose cheapest cut has so many parts."""
+        return learned("cut", (WHOLE, CUT), partial(cut_features, kernel, self.table, self.hints, parts), self.env)
 
     def simplified(self, kernel: Kernel) -> Kernel | None:
         """The kernel without dead operations and with merged axes; None if there is nothing to cut.
@@ -202,3 +219,7 @@ def has_scan(body: Body) -> bool:
 def _rows(shape: Shape) -> str:
     """The rows of a kernel that reduces or scans them, as text."""
     return f"{shape.points(shape.every & ~shape.joined)} rows of {shape.points(shape.joined)} elements"
+
+
+def _stays_whole(shape: Shape) -> str:
+    return f"{_rows(shape)} stay whole: in parts they would take longer"
