@@ -7,7 +7,7 @@ whole; the same object if nothing is cut. Refuses nothing: a kernel that cannot 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -18,8 +18,9 @@ from minductor.cost.kernel_seconds import Prices, fastest, microseconds
 from minductor.cost.shape import Shape
 from minductor.heuristics.features import cut_features
 from minductor.heuristics.learned import Answer, learned
-from minductor.ir.program.choices import VARIANT, Choice
-from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Scan, Variant
+from minductor.ir.program.choices import VARIANT, Choice, Point
+from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Ref, Scan, Variant
+from minductor.ir.program.signature import rename_storages
 from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.online import online
@@ -64,27 +65,48 @@ def _weighed(
     usual = splitters[program.hints]
     points = None if forced else size_points(kernel, env, program.hints)
     if points is not None:
-        each = [
-            splitters.setdefault(hints, _Splitter(program, env, hints)).decision(kernel)
-            for hints in points.hints.values()
-        ]
-        cut = [found.pieces for found in each if found.is_cut]
-        return None if not cut else cut[-1] if len(cut) == len(each) else _with_pieces(kernel, cut[-1], WHOLE)
+        each = {
+            point: splitters.setdefault(hints, _Splitter(program, env, hints)).decision(kernel)
+            for point, hints in points.hints.items()
+        }
+        return _by_points(kernel, {point: found.pieces for point, found in each.items() if found.is_cut}, len(each))
     found = usual.decision(kernel, may_ask=not forced and not env.options.autotune)
     if forced and found.pieces is None:
         notes.append(NodeNote("split", kernel.name, "the variant cut is not legal here"))
     if forced or found.pieces is None:
         return found.pieces
     if found.is_near and is_measured(kernel, env):
-        return _with_pieces(kernel, found.pieces, CUT if found.is_cut else WHOLE)
+        return _with_pieces(kernel, {CUT: found.pieces}, CUT if found.is_cut else WHOLE)
     return found.pieces if found.is_cut else None
 
 
-def _with_pieces(kernel: Kernel, pieces: Pieces | None, default: str) -> Kernel:
-    """The kernel with its pieces as a variant; the choice between them is made later."""
-    assert pieces is not None
-    choice = Choice(VARIANT, "bits", (WHOLE, CUT), default)
-    return replace(kernel, choices=(choice,), variants=(Variant(CUT, pieces.buffers, pieces.kernels),))
+def _by_points(kernel: Kernel, cuts: Mapping[Point, Pieces | None], points: int) -> Pieces | Kernel | None:
+    """The kernel with the pieces of each point at which it is cut, equal ones once; `points`: how many there are.
+
+    The pieces alone if they are the same at every point; None if there are none.
+    """
+    found: dict[str, Pieces] = {}
+    for point, pieces in cuts.items():
+        if pieces is not None and pieces not in found.values():
+            found[f"{CUT}_at_{'_'.join(map(str, point))}" if found else CUT] = pieces
+    if len(found) == 1 and len(cuts) == points:
+        return found[CUT]
+    return _with_pieces(kernel, found, WHOLE) if found else None
+
+
+def _with_pieces(kernel: Kernel, cuts: Mapping[str, Pieces], default: str) -> Kernel:
+    """The kernel with its pieces as variants; the choice between them is made later."""
+    choice = Choice(VARIANT, "bits", (WHOLE, *cuts), default)
+    variants = tuple(_variant(name, pieces) for name, pieces in cuts.items())
+    return replace(kernel, choices=(choice,), variants=variants)
+
+
+def _variant(name: str, pieces: Pieces) -> Variant:
+    """Pieces as a variant. Its buffers have names of their own, since those of another cut have other sizes."""
+    suffix = name.removeprefix(CUT)
+    refs = {Ref(b.name, 0): Ref(f"{b.name}{suffix}", 0) for b in pieces.buffers}
+    buffers = tuple(replace(buffer, name=f"{buffer.name}{suffix}") for buffer in pieces.buffers)
+    return Variant(name, buffers, tuple(rename_storages(kernel, refs) for kernel in pieces.kernels))
 
 
 class _Way(NamedTuple):
