@@ -29,6 +29,7 @@ class Shop:
     compiling: float = 0.0  # seconds of the user that a launch takes to compile
     wrong: tuple[str, ...] = ()  # launches that leave other results
     compiled: list[str] = field(default_factory=list[str])
+    prepared: list[str] = field(default_factory=list[str])
     ran: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])
     kept: dict[str, Winner] = field(default_factory=dict[str, Winner])
@@ -55,7 +56,10 @@ class Shop:
             place = names.index(name)
             yield from (*names[max(0, place - 1) : place], *names[place + 1 : place + 2])
 
-        return Candidates(DEFAULT, make, steps, names.__contains__, about=kernel)
+        def prepare(names: Sequence[str]) -> None:
+            self.prepared += [f"{kernel} {name}" for name in names]
+
+        return Candidates(DEFAULT, make, steps, names.__contains__, prepare, kernel)
 
     def clock(self, run: Callable[[], object]) -> float:
         launch = str(run())
@@ -102,6 +106,7 @@ def test_a_variant_that_is_slow_by_its_default_launch_is_out(order: tuple[str, s
     shop = Shop({name: {"fast": FAST, "slow": SLOW}[name] for name in order})
     assert shop.call(shop.tuner()) == "fast warps=8"
     assert shop.compiled == ["fast warps=8", "fast warps=16"], "no launch of the slow one"
+    assert {*shop.prepared} == {*shop.compiled}
     assert {work: winner.name for work, winner in shop.kept.items()} == {
         "variants": "fast",
         "launches of fast": "warps=8",
@@ -120,6 +125,8 @@ def test_the_launches_of_two_near_variants_decide(default: str, faster: str) -> 
     shop = Shop(seconds, default)
     assert shop.call(shop.tuner()) == {"one": "one warps=8", "other": "other warps=8"}[faster]
     assert {*shop.compiled} == {f"{name} warps={warps}" for name in ("one", "other") for warps in (8, 16)}
+    assert shop.prepared[:2] == [f"{name} warps=8" for name in ("one", "other")], "side by side"
+    assert {*shop.prepared} == {*shop.compiled}
     assert shop.kept["variants"].name == faster
     assert shop.kept["variants"].seconds == {"one": 1.9, "other": 1.5}[faster]
 

@@ -94,7 +94,8 @@ class _Trial:
     memory: TrialMemory
     flush: Callable[[], object] | None  # empties the cache before each run that is measured
     ends: float  # when the time for this work is spent
-    unsettled: set[str] = field(default_factory=set[str])  # candidates that put off choices of their own
+    # by candidate the choices of its own that it puts off
+    unsettled: dict[str, tuple[Candidates, ...]] = field(default_factory=dict[str, "tuple[Candidates, ...]"])
 
 
 class _ClockFailed(RuntimeError):
@@ -151,7 +152,7 @@ class Tuner:
     since: float | None = None  # when the tuning that runs now began
     next_line: float = FIRST_LINE  # at so many seconds of tuning a line tells the progress
     lock: Any = field(default_factory=RLock)  # measuring a variant may first measure the launches of its own kernel
-    put_off: set[str] | None = None  # choices that the candidate which runs has put off; None while nothing is searched
+    put_off: dict[str, Candidates] | None = None  # by the candidate that runs; None while no candidates are searched
 
     def choose(self, digest: str, affects: str, default: str, candidates: Mapping[str, Run], *numbers: Any) -> Run:
         """As `launch`, for `candidates` by name. The default one if the choice affects bits that must not change."""
@@ -218,7 +219,7 @@ class Tuner:
                     won = self.winners.get(work.key, "")  # by now an equal one may have been measured
                     is_known = candidates.has(won)
                     if self.put_off is not None and not is_known:
-                        self.put_off.add(work.key)
+                        self.put_off[work.key] = candidates
                         return candidates.make(candidates.default)(*args)
                     found.append(candidates.make(won if is_known else self._decided(work, args)))
             return found[0](*args)
@@ -272,7 +273,7 @@ class Tuner:
             flush = _flush_of(memory, self.cache)
             ends = self.now() + min(left, WORK_SECONDS)
             trial = _Trial(work, args, memory, flush, ends)
-            self.put_off = set()
+            self.put_off = {}
             try:
                 runs, least, found = self._descent(trial, run)
             finally:
@@ -318,9 +319,13 @@ class Tuner:
         default, limit = trial.work.candidates.default, NEARLY * min(least.values())
         rivals = [name for name in least if name in trial.unsettled and name != here and least[name] <= limit]
         left = trial.ends - self.now()
-        if not rivals or left <= 0:
+        if left <= 0:
             return least, here
-        pair = (here, min(rivals, key=lambda name: least[name]))
+        pair = (here, *sorted(rivals, key=lambda name: least[name])[:1])
+        for inner in (inner for name in pair for inner in trial.unsettled.get(name, ())):
+            inner.prepare(tuple(inner.steps(inner.default)))  # those of several kernels are compiled side by side
+        if not rivals:
+            return least, here
         right = self._right(replace(trial, ends=math.inf), [name for name in pair if name != default])
         if default in pair:
             trial.memory.begin()
@@ -386,7 +391,7 @@ class Tuner:
             self.put_off.clear()
         run(*trial.args)
         if self.put_off:
-            trial.unsettled.add(name)
+            trial.unsettled[name] = tuple(self.put_off.values())
 
     def _fault(self, trial: _Trial, name: str, run: Run) -> str:
         """The reason why a candidate cannot win; "" if it can."""
