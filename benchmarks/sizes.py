@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.tuning import seconds_of
+from minductor.bench.measure import seconds_of
 from minductor.runtime.launch.by_size import by_size
 
 ROUNDS = 11
