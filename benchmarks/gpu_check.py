@@ -328,26 +328,16 @@ SPECIAL: dict[str, Callable[[str], str]] = {
 # --- fast ---------------------------------------------------------------------------------------------------------
 
 
-def seconds_of(run: Callable[[], Any], repeats: int) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(repeats):
-        run()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1e3 / repeats
-
-
 def interleaved(runs: dict[str, Callable[[], Any]], rounds: int = 9) -> dict[str, float]:
     """Median seconds of a call."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     repeats: dict[str, int] = {}
     for name, run in runs.items():
         run()
-        repeats[name] = max(1, min(50, round(0.004 / max(seconds_of(run, 2), 1e-6))))
+        repeats[name] = max(1, min(50, round(0.004 / max(measure.seconds_of(run, 2, "cuda"), 1e-6))))
     for _ in range(rounds):
         for name, run in runs.items():
-            found[name].append(seconds_of(run, repeats[name]))
+            found[name].append(measure.seconds_of(run, repeats[name], "cuda"))
     return {name: statistics.median(row) for name, row in found.items()}
 
 

@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 import minductor
-from benchmarks.tuning import seconds_of
+from minductor.bench.measure import seconds_of
 from minductor.runtime.launch.by_size import by_size
 from minductor.runtime.launch.gpu import Kernels
 
@@ -31,16 +32,14 @@ Make = Callable[[int], tuple[Any, ...]]
 
 
 def compiled(
-    fn: Callable[..., Any], given: Sequence[Any], options: Mapping[str, Any] | None = None, *, dynamic: bool = True
+    fn: Callable[..., Any], given: Sequence[Any], options: Mapping[str, Any] | None = None, *, only: int | None = None
 ) -> Run:
-    """A call of a function that is compiled now. With `dynamic` all sizes are symbolic."""
-    torch._dynamo.reset()  # else Dynamo finds what was compiled for another size
-    run: Any = torch.compile(
-        lambda *a: fn(*a), backend=minductor.minductor, dynamic=dynamic, options=dict(options or {})
-    )
-    if dynamic:
-        for each in given:
-            for dim in range(each.dim()):
+    """A call of a function that is compiled now, with symbolic sizes; `only`: those of so many elements, 0 for none."""
+    run: Any = torch.compile(lambda *a: fn(*a), backend=minductor.minductor, options=dict(options or {}))
+    given = [each.clone() for each in given]  # marks stay on a tensor
+    for each in given:
+        for dim, size in enumerate(each.shape):
+            if only in (None, size):
                 torch._dynamo.mark_dynamic(each, dim)
     run(*given)
     return lambda: run(*given)
@@ -59,6 +58,8 @@ def times_of(ways: Mapping[str, Callable[[], Run]], device: str) -> dict[str, fl
     """Microseconds of a call by way. `ways` compile; each is captured before another one is compiled."""
     runs: dict[str, Run] = {}
     for name, make in ways.items():
+        if device == "cuda":  # a captured graph needs nothing of Dynamo
+            torch._dynamo.reset()
         run = make()
         runs[name] = replayed(run) if device == "cuda" else run
     calls = CALLS if device == "cuda" else 1
@@ -74,11 +75,12 @@ def by_hints(fn: Callable[..., Any], make: Make, sizes: tuple[int, ...], device:
     """Prints the times with a variant for each of the sizes, and alone."""
     options = {"matmul": "native"} if device == "cuda" else {}
     for size in sizes:
-        given = make(size)
+        given, one = make(size), partial(compiled, only=size)
+        torch._dynamo.reset()  # else Dynamo finds what was compiled for another size
         both = times_of(
             {
-                "several": lambda given=given: compiled(fn, given, {**options, "size_hints": sizes}),
-                "one": lambda given=given: compiled(fn, given, options),
+                "several": lambda given=given, one=one: one(fn, given, {**options, "size_hints": sizes}),
+                "one": lambda given=given, one=one: one(fn, given, options),
             },
             device,
         )
@@ -102,7 +104,7 @@ def by_bits(name: str, fn: Callable[..., Any], given: tuple[Any, ...]) -> None:
             return compiled(fn, given)
 
     found = times_of(
-        {"32": lambda: compiled(fn, given), "64": wide, "one": lambda: compiled(fn, given, dynamic=False)}, "cuda"
+        {"32": lambda: compiled(fn, given), "64": wide, "one": lambda: compiled(fn, given, only=0)}, "cuda"
     )
     print(f"| {name} | {found['32']:.1f} | {found['64']:.1f} | {found['one']:.1f} | {found['64'] / found['32']:.2f} |")
 

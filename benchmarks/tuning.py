@@ -2,7 +2,9 @@
 
 `python benchmarks/tuning.py ROWS [--device cuda] [--only PATTERN] [--seconds N]` adds a line of JSON for each case to
 the file ROWS, and prints a table of it: microseconds of a call as medians of interleaved rounds, and the seconds that
-the first call took. A case that stands in the file is not run again. benchmarks/tuning.md holds what it said.
+tuning took: those of the first call less those of a first call without tuning. TorchInductor has fresh caches for each
+of its first calls. A case that stands in the file is not run again, unless it failed. benchmarks/tuning.md holds what
+it said.
 """
 
 from __future__ import annotations
@@ -12,15 +14,19 @@ import json
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from minductor.bench.measure import seconds_of, short_text
 
 BF16 = torch.bfloat16
 MODE = "max-autotune-no-cudagraphs"
@@ -70,67 +76,107 @@ def cases(device: str) -> Mapping[str, tuple[Callable[..., Any], tuple[tuple[int
     return found
 
 
-def seconds_of(run: Callable[[], Any], repeats: int, device: str) -> float:
-    if device == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(repeats):
-            run()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1e3 / repeats
+def use_caches(folder: str, way: str) -> None:
+    """Gives TorchInductor a folder of its own for each way, and clears what it holds in memory."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/{way}"
+    os.environ["TRITON_CACHE_DIR"] = f"{folder}/{way}/triton"
+    if (inductor := sys.modules.get("torch._inductor.utils")) is not None:
+        inductor.clear_caches()
+
+
+def first_call(function: Callable[..., Any], backend: Any, mode: str | None, inputs: list[Tensor]) -> tuple[Any, ...]:
+    """What is compiled, its result, and the seconds of the first call."""
+    torch._dynamo.reset()
+    # a function of its own, since Dynamo knows a function by its code
+    run: Any = torch.compile(lambda *args, f=function: f(*args), backend=backend, mode=mode, dynamic=False)
     begin = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    return (time.perf_counter() - begin) / repeats
+    result = run(*inputs)
+    if inputs[0].is_cuda:
+        torch.cuda.synchronize()
+    return run, result, time.perf_counter() - begin
 
 
-def measured(name: str, device: str, *, has_peer: bool) -> dict[str, Any]:
+def warm_up(device: str, folder: str, *, has_peer: bool) -> None:
+    """Starts what each compiler starts once in a process, so that no case pays for it."""
+    import minductor
+
+    use_caches(folder, "warm_up")
+    for backend in (minductor.minductor, "inductor") if has_peer else (minductor.minductor,):
+        first_call(lambda x: x.sin() + 1, backend, None, [torch.ones(1 << 10, device=device)])
+
+
+def measured(name: str, device: str, folder: str, *, has_peer: bool) -> dict[str, Any]:
     """A row: seconds of a call and of the first call of each way, and the largest difference from the default."""
     import minductor
 
     function, shapes, dtype = cases(device)[name]
     torch.manual_seed(0)
     inputs = [torch.randn(shape, device=device).to(dtype) for shape in shapes]
-    ways = {"default": (minductor.minductor, None), "tuned": (minductor.minductor, MODE)}
+    ways: dict[str, tuple[Any, str | None]] = {"default": (minductor.minductor, None)}
+    ways["tuned"] = (minductor.minductor, MODE)
     if has_peer:
-        ways["peer"] = ("inductor", MODE)
+        ways |= {"peer_default": ("inductor", None), "peer": ("inductor", MODE)}
     calls: dict[str, Callable[[], Any]] = {}
     first: dict[str, float] = {}
     results: dict[str, Tensor] = {}
-    for way, (backend, mode) in ways.items():
-        torch._dynamo.reset()
-        # a function of its own, since Dynamo knows a function by its code
-        run: Any = torch.compile(lambda *args, f=function: f(*args), backend=backend, mode=mode, dynamic=False)
-        begin = time.perf_counter()
-        results[way] = run(*inputs)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        first[way] = time.perf_counter() - begin
-        calls[way] = lambda run=run: run(*inputs)
-    for run in (*calls.values(), *calls.values()):  # what was compiled before a reset is loaded again
+    failures: dict[str, str] = {}
+    caches = tempfile.mkdtemp(dir=folder)
+    for way, given in ways.items():
+        use_caches(caches, way)
+        try:
+            run, results[way], first[way] = first_call(function, *given, inputs)
+        except Exception as error:
+            if not way.startswith("peer"):
+                raise
+            failures[way] = short_text(error)
+        else:
+            calls[way] = partial(run, *inputs)
+    for way, run in (*calls.items(), *calls.items()):  # what was compiled before a reset is loaded again
+        use_caches(caches, way)
         run()
+    calls.pop("peer_default", None)
     repeats = {way: max(1, round(ROUND_SECONDS / seconds_of(run, 2, device))) for way, run in calls.items()}
     times: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(ROUNDS):
         for way, run in calls.items():
             times[way].append(seconds_of(run, repeats[way], device))
     off = (results["tuned"].double() - results["default"].double()).abs().max().item()
-    return {"case": name, "seconds": {w: statistics.median(t) for w, t in times.items()}, "first": first, "off": off}
+    seconds = {way: statistics.median(each) for way, each in times.items()}
+    return {"case": name, "seconds": seconds, "first": first, "off": off, "failures": failures}
+
+
+def tuning_seconds(row: dict[str, Any], default: str, tuned: str) -> float | None:
+    """How much longer a first call takes with tuning than without; None if one of the two was not measured."""
+    first = row["first"]
+    return first[tuned] - first[default] if {default, tuned} <= first.keys() else None
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| case | default us | tuned us | peer us | default / tuned | peer / tuned | tuning s | peer's s |"]
-    lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
+    heads = ["case", "default us", "tuned us", "peer us", "default / tuned", "peer / tuned"]
+    heads += ["tuning s", "peer's tuning s", "peer's first call s"]
+    lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
+    spent: list[tuple[float, float, float]] = []  # of each case with a peer: ours, the peer's, its whole first call
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['case']} | {row['error']} | | | | | | |")
+            lines.append(f"| {row['case']} | {row['error']} {'| ' * (len(heads) - 1)}|")
             continue
         default, tuned, peer = (row["seconds"].get(way) for way in ("default", "tuned", "peer"))
         shown = [f"{t * 1e6:.1f}" if t else "" for t in (default, tuned, peer)]
         ratios = [f"{default / tuned:.2f}", f"{peer / tuned:.2f}" if peer else ""]
-        spent = [row["first"]["tuned"] - row["first"]["default"], row["first"].get("peer", 0.0)]
-        lines.append(f"| {row['case']} | {' | '.join((*shown, *ratios, *(f'{s:.1f}' for s in spent)))} |")
+        ours, theirs = tuning_seconds(row, "default", "tuned"), tuning_seconds(row, "peer_default", "peer")
+        whole = row["first"].get("peer")
+        if ours is not None and theirs is not None:
+            spent.append((ours, theirs, whole))
+        seconds = ["" if s is None else f"{s:.1f}" for s in (ours, theirs, whole)]
+        lines.append(f"| {' | '.join((row['case'], *shown, *ratios, *seconds))} |")
+    if spent:
+        ours, theirs, whole = map(sum, zip(*spent, strict=True))
+        lines += [
+            "",
+            f"Tuning took {ours:.1f} s in all, {ours / whole:.2f} of TorchInductor's first calls ({whole:.1f} s).",
+        ]
+        if theirs > 0:  # on a CPU it measures hardly anything
+            lines.append(f"That is {ours / theirs:.2f} of what TorchInductor's tuning took ({theirs:.1f} s).")
     return "\n".join(lines)
 
 
@@ -144,16 +190,18 @@ def main() -> None:
     given = parser.parse_args()
     begin = time.monotonic()
     known = [json.loads(line) for line in given.rows.read_text().splitlines()] if given.rows.exists() else []
+    known = [row for row in known if "error" not in row]
     done = {row["case"] for row in known}
-    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        os.environ["MINDUCTOR_CACHE_DIR"], os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/ours", f"{folder}/peer"
+    with torch.no_grad(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ["MINDUCTOR_CACHE_DIR"] = f"{folder}/ours"
+        warm_up(given.device, folder, has_peer=not given.no_peer)
         for name in cases(given.device):
             if name in done or not re.search(given.only, name) or time.monotonic() - begin > given.seconds:
                 continue
             try:
-                row = measured(name, given.device, has_peer=not given.no_peer)
+                row = measured(name, given.device, folder, has_peer=not given.no_peer)
             except Exception as error:
-                row = {"case": name, "error": f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"}
+                row = {"case": name, "error": short_text(error)}
             known.append(row)
             with given.rows.open("a") as file:
                 file.write(json.dumps(row) + "\n")

@@ -13,7 +13,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,22 @@ def worst(got: Iterable[Tensor], eager: Iterable[Tensor], truth: Iterable[Tensor
         bound = max(2 * reference, 4.0) if theirs.is_floating_point() else reference
         found.append({"result": index, "error": error, "eager": reference, "bound": bound})
     return max(found, key=lambda each: each["error"] / (each["bound"] or 0.5))
+
+
+def seconds_of(run: Callable[[], Any], repeats: int, device: str) -> float:
+    """Seconds of one call, over `repeats` calls: on a GPU between two events of its stream."""
+    if device == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeats):
+            run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / repeats
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - begin) / repeats
 
 
 def sample(program: cases.Program, function: cases.Function, repeats: int) -> tuple[float, float]:

@@ -231,6 +231,15 @@ def test_values_of_a_mask_hide_no_difference(least: float, share: float) -> None
     assert tuned(lambda x, out: out.copy_(2 * x + 1e-5), x, out).winners == {"work": "bad"}
 
 
+@pytest.mark.parametrize("period", [2, 64, 4096])
+def test_values_of_a_mask_hide_no_difference_in_a_large_chunk(period: int) -> None:
+    """Typical sizes are those of a sample, which must not consist of the masked columns."""
+    x = torch.ones(tune_memory.MOST_CHUNK // 4)
+    x[::period] = -1e9
+    wrong = tune_memory._wrong((x + 0.5 * (x > 0)).view(torch.uint8), x.view(torch.uint8), x.dtype)
+    assert int(wrong.sum()) == x.numel() - x.numel() // period
+
+
 def test_each_run_begins_with_what_was_there() -> None:
     """A kernel that moves the places it reads would leave its table in the second of several runs."""
     places, table, out = torch.tensor([0, 1]), torch.tensor([5.0, 6.0, 7.0]), torch.zeros(2)

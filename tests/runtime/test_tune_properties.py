@@ -20,7 +20,7 @@ from torch import Tensor
 
 from minductor.ir.artefact.winner import Winner
 from minductor.runtime.tune import tune_memory
-from minductor.runtime.tune.tune import Tuner
+from minductor.runtime.tune.tune import Candidates, Tuner
 
 LENGTH = 48  # elements of a base
 DTYPES = (
@@ -74,6 +74,7 @@ class Case:
     seed: int
     is_far: bool  # copies are made as if the device had no memory for them
     has_room: bool
+    launches: str  # what the second launch of each candidate does: "right", or a fault; "" if there is one launch
 
 
 EFFECT = st.builds(
@@ -94,6 +95,7 @@ CASE = st.builds(
     st.integers(0, 1 << 30),
     st.booleans(),
     st.sampled_from((True, True, True, False)),
+    st.sampled_from(("", "right", *FAULTS)),
 )
 
 
@@ -212,11 +214,16 @@ def check(case: Case) -> None:
         patch.setattr(tune_memory, "SMALL", 0 if case.is_far else tune_memory.SMALL)
         room = (1 << 20) if case.has_room else 0
         tuner = Tuner(clock, keep=kept.__setitem__, room=lambda: room, now=lambda: now[0])
-        chosen = tuner.choose("work", "perf", "default", candidates, reads, written)
+        variants: dict[str, Callable[..., object]] = {}
+        for number, (name, run) in enumerate(candidates.items()):
+            second = candidate(case, case.launches, 100 + number)
+            launches = Candidates.among("first", ("first", "second"), {"first": run, "second": second}.__getitem__)
+            variants[name] = tuner.launch(name, "perf", launches, reads, written) if case.launches else run
+        chosen = tuner.choose("work", "perf", "default", variants, reads, written)
         chosen(*arguments(case, held))
     won = kinds[tuner.winners["work"]]
     assert won == "right" or (won == "nothing" and is_same(bases(case), right)), f"{won} won: {tuner.refused}"
-    assert all(winner.name == tuner.winners["work"] for winner in kept.values())
+    assert all(winner.name == tuner.winners[work] for work, winner in kept.items())
     assert is_same(held, right), (held, right)
     if won == "right":
         candidates["default"](*arguments(case, right))

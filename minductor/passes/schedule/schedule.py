@@ -75,8 +75,22 @@ class Scheduler:
             return by_size(bare, ways, points, self.notes)
         if self.env.options.autotune and self.env.target.has_variants:
             ways = self.ways(kernel, bare, self.hints, with_library=True)
-            return by_measure(bare, ways, self.notes, is_measured=is_measured(kernel, self.env))
+            way = by_measure(bare, ways, self.notes, is_measured=is_measured(kernel, self.env))
+            return self.with_needed_launches(way) if self.env.target.is_gpu else way
         return Way((self.fastest(bare, self.recipes(bare, self.hints), self.hints),))
+
+    def with_needed_launches(self, way: Way) -> Way:
+        """The way without launches that need not be measured."""
+        from minductor.cost.seconds import seconds
+        from minductor.passes.schedule.needed_launches import with_needed_launches
+
+        kernels = [node for node in way.nodes if isinstance(node, Kernel)]
+        scratch = (*way.buffers, *(b for kernel in kernels for variant in kernel.variants for b in variant.buffers))
+        table = self.buffers | {buffer.name: buffer for buffer in scratch}
+        target, hints = self.env.target, self.hints
+        return way._replace(
+            nodes=with_needed_launches(way.nodes, lambda kernel: seconds(kernel, table, target, hints).seconds)
+        )
 
     def forced(self, name: str, kernel: Kernel, bare: Kernel) -> Way:
         """The variant of this name; the fastest way with a note if the kernel has no such variant."""

@@ -11,6 +11,8 @@ output is one function.
 Laws:
 
 - A candidate that raises, or whose results differ from the default's, cannot win.
+- A candidate that launches kernels, as a variant does, is first measured by their default launches. Launches are
+  searched for the winner, and for one rival whose launches may make it the winner; no others are compiled.
 - A winner must take less than 97% of the default's time. Each step of the search measures the default again.
 - A search ends when no step is faster, or when the seconds for a kernel or for the graph are spent: then the best
   candidate so far wins.

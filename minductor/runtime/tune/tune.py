@@ -11,6 +11,11 @@ win. A winner holds for sizes with the same number of bits; calls with other siz
 The search is coordinate descent: it measures the candidates one step from the default, moves to the fastest if that is
 clearly faster, and goes on from there. It ends where no step is faster, or when the seconds for the work or for the
 graph are spent; then the best candidate so far wins.
+
+A candidate may itself launch kernels whose launches are not chosen yet, as a variant does. Such candidates are screened
+by the default launches of their kernels. The launches are searched for the winner of the screening only, when it runs
+next; or for the two best candidates, if one of the two is nearly as fast as the other and its launches may make it
+faster. Then these two are measured once more.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +41,7 @@ if TYPE_CHECKING:  # who measures nothing needs no copies
 Run = Callable[..., Any]
 ROUNDS, TRIES = 3, 10  # rounds over the candidates of a step; calls per measurement, at most
 ENOUGH = 0.1  # seconds of a measurement: slow candidates are called fewer times
+NEARLY = 1.15  # a candidate that takes more than so many times the best one's time is out before its launches are tuned
 GAIN = 0.97  # a winner takes less than this share of the default's time, so that a tie keeps the default
 WORK_SECONDS = 10.0  # for one kernel: several steps, each of which compiles its candidates for one or two seconds
 GRAPH_SECONDS = 300.0  # for one graph: a model has about a hundred kernels, most of which need few seconds
@@ -88,6 +94,8 @@ class _Trial:
     memory: TrialMemory
     flush: Callable[[], object] | None  # empties the cache before each run that is measured
     ends: float  # when the time for this work is spent
+    # by candidate the choices of its own that it puts off
+    unsettled: dict[str, tuple[Candidates, ...]] = field(default_factory=dict[str, "tuple[Candidates, ...]"])
 
 
 class _ClockFailed(RuntimeError):
@@ -144,6 +152,7 @@ class Tuner:
     since: float | None = None  # when the tuning that runs now began
     next_line: float = FIRST_LINE  # at so many seconds of tuning a line tells the progress
     lock: Any = field(default_factory=RLock)  # measuring a variant may first measure the launches of its own kernel
+    put_off: dict[str, Candidates] | None = None  # by the candidate that runs; None while no candidates are searched
 
     def choose(self, digest: str, affects: str, default: str, candidates: Mapping[str, Run], *numbers: Any) -> Run:
         """As `launch`, for `candidates` by name. The default one if the choice affects bits that must not change."""
@@ -208,7 +217,11 @@ class Tuner:
             if not found:
                 with self.lock:
                     won = self.winners.get(work.key, "")  # by now an equal one may have been measured
-                    found.append(candidates.make(won if candidates.has(won) else self._decided(work, args)))
+                    is_known = candidates.has(won)
+                    if self.put_off is not None and not is_known:
+                        self.put_off[work.key] = candidates
+                        return candidates.make(candidates.default)(*args)
+                    found.append(candidates.make(won if is_known else self._decided(work, args)))
             return found[0](*args)
 
         return first
@@ -254,24 +267,30 @@ class Tuner:
         if left <= 0:
             self._refuse(work.key, f"tuning this graph has taken {GRAPH_SECONDS:.0f} s: the default is kept for now")
             return None
-        run = work.candidates.make(work.candidates.default)
-        memory = work.trial(args)
+        default = work.candidates.default
+        run, memory = work.candidates.make(default), work.trial(args)
         try:
             flush = _flush_of(memory, self.cache)
             ends = self.now() + min(left, WORK_SECONDS)
-            return self._descent(_Trial(work, args, memory, flush, ends), run)
+            trial = _Trial(work, args, memory, flush, ends)
+            self.put_off = {}
+            try:
+                runs, least, found = self._descent(trial, run)
+            finally:
+                self.put_off = None
+            least, found = self._final(trial, runs, least, found)
+            return Winner(found, work.candidates.about or work.key[:16], work.sizes, least[found], least[default])
         finally:
             memory.restore()
 
-    def _descent(self, trial: _Trial, default_run: Run) -> Winner:
-        """The candidate that coordinate descent from the default ends at."""
+    def _descent(self, trial: _Trial, default_run: Run) -> tuple[dict[str, Run], dict[str, float], str]:
+        """The candidates that can win, the seconds of those of the last step, and the one that the search ends at."""
         work, candidates = trial.work, trial.work.candidates
         default = here = candidates.default
+        runs, tried, least = {default: default_run}, {default}, {default: 0.0}
         trial.memory.begin()
-        default_run(*trial.args)  # also what is done once: loading, allocating
+        self._first_run(trial, default, default_run)
         trial.memory.keep()
-        runs, tried = {default: default_run}, {default}
-        seconds = default_seconds = 0.0
         while step := [name for name in candidates.steps(here) if name not in tried]:
             tried.update(step)
             if not (right := self._right(trial, step)):
@@ -282,13 +301,44 @@ class Tuner:
             best = min(least, key=lambda name: least[name])
             here = best if _is_clearly_faster(least, best, before) else before
             here = here if _is_clearly_faster(least, here, default) else default  # else an earlier step was luck
-            seconds, default_seconds = least[here], least[default]
             if here in (before, default):
                 break
             if self.now() >= trial.ends:
                 self._log(f"the time for tuning {work.label} is spent: {here} is the fastest so far")
                 break
-        return Winner(here, candidates.about or work.key[:16], work.sizes, seconds, default_seconds)
+        return runs, least, here
+
+    def _final(
+        self, trial: _Trial, runs: Mapping[str, Run], least: Mapping[str, float], here: str
+    ) -> tuple[Mapping[str, float], str]:
+        """The seconds of candidates, and the winner once the two best candidates have made the choices they put off.
+
+        `least`: the seconds by which candidates were screened. `here`: the winner of the screening. It stays if no
+        other candidate that put off choices is nearly as fast: its own choices are then made when it runs next.
+        """
+        default, limit = trial.work.candidates.default, NEARLY * min(least.values())
+        rivals = [name for name in least if name in trial.unsettled and name != here and least[name] <= limit]
+        left = trial.ends - self.now()
+        if left <= 0:
+            return least, here
+        pair = (here, *sorted(rivals, key=lambda name: least[name])[:1])
+        for inner in (inner for name in pair for inner in trial.unsettled.get(name, ())):
+            inner.prepare(tuple(inner.steps(inner.default)))  # those of several kernels are compiled side by side
+        if not rivals:
+            return least, here
+        right = self._right(replace(trial, ends=math.inf), [name for name in pair if name != default])
+        if default in pair:
+            trial.memory.begin()
+            runs[default](*trial.args)
+            right[default] = runs[default]
+        # the time that the choices of the two took counts as theirs
+        runs = {name: right[name] for name in pair if name in right}
+        timed = self._measured(replace(trial, ends=self.now() + left), runs)
+        if here not in timed:
+            return least, default
+        stays, other = pair if pair[1] != default else (default, here)
+        won = other if other in timed and _is_clearly_faster(timed, other, stays) else stays
+        return {**least, **timed}, won
 
     def _right(self, trial: _Trial, names: Sequence[str]) -> dict[str, Run]:
         """The candidates of a step that can be made and leave the default's results, by name."""
@@ -304,7 +354,7 @@ class Tuner:
             except Exception as error:
                 reason = str(error) or type(error).__name__
             else:
-                reason = self._fault(trial, run)
+                reason = self._fault(trial, name, run)
                 found |= {} if reason else {name: run}
             if reason:
                 self._refuse(self._full_name(trial, name), reason)
@@ -332,14 +382,22 @@ class Tuner:
                 else:
                     least[name] = min(least[name], taken)
                 self._tell_progress(trial)
-            tries = max(1, min(TRIES, int(ENOUGH / max(least.values()))))
+            tries = max(1, min(TRIES, int(ENOUGH / max(least.values(), default=ENOUGH))))
         return least
 
-    def _fault(self, trial: _Trial, run: Run) -> str:
+    def _first_run(self, trial: _Trial, name: str, run: Run) -> None:
+        """Runs a candidate for the first time, and records whether it puts off choices of its own."""
+        if self.put_off is not None:
+            self.put_off.clear()
+        run(*trial.args)
+        if self.put_off:
+            trial.unsettled[name] = tuple(self.put_off.values())
+
+    def _fault(self, trial: _Trial, name: str, run: Run) -> str:
         """The reason why a candidate cannot win; "" if it can."""
         trial.memory.begin()
         try:
-            run(*trial.args)
+            self._first_run(trial, name, run)
             return trial.memory.difference(trial.work.affects)  # which may find no memory for a chunk
         except Exception as error:
             return f"it raises {type(error).__name__}: {error}"
