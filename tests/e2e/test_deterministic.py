@@ -7,7 +7,7 @@ tests/runtime/test_launch_search.py, and learned choices in tests/heuristics/tes
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -21,13 +21,7 @@ from minductor.driver import Compiled, Compiler
 
 Clock = Callable[[Callable[[], object]], float]
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Counted:

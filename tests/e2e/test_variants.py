@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -32,13 +32,7 @@ RECIPES = {
     "interpret": ("persistent", "looped", "online", "cut", "whole"),
 }
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def compiler(folder: Path, seen: list[Compiled], clock: Callable[[Callable[[], object]], float] | None = None) -> Any:
