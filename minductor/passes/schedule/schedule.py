@@ -29,7 +29,6 @@ from minductor.passes.schedule.ways import (
     by_size,
     named_like,
     of_equal_length,
-    with_nodes,
 )
 from minductor.target import Env, Target
 
@@ -140,7 +139,7 @@ class Scheduler:
             else node
             for node in variant.nodes
         )
-        return with_nodes(variant, tuple(nodes))
+        return replace(variant, nodes=tuple(nodes))
 
     def recipes(self, kernel: Kernel, hints: Hints, only: str = "") -> dict[str, Kernel]:
         """By the name of its recipe each legal schedule of a kernel; only that of a recipe `only`, if it is legal."""
