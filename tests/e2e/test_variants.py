@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -16,9 +18,17 @@ from torch.nn import functional as F
 import minductor
 from minductor.driver import Compiled, Compiler
 from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
+from minductor.ir.program.nodes import Kernel
+from minductor.ir.program.variants import kernels_with_variants
+from minductor.options import Options
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.by_size import MOST_KNOWN, by_size
+from minductor.target import Env, by_name
 from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.compiled import Compile
+from tests.passes.test_recipes import softmax
 
 ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x * 2, -1),
@@ -234,18 +244,41 @@ def test_cut_rows_and_products_are_picked_by_size(compiled: Compile) -> None:
     compiled(lambda a, b: a @ b, torch.randn(40, 32), torch.randn(32, 48), dynamic=True, options=options)
 
 
-def test_a_product_has_a_tile_for_each_size() -> None:
-    """Other numbers of programs, as the tiles differ."""
+HINTED = [((64, 256, 4096), 2), ((16, 256, 4096), 3)]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+@pytest.mark.parametrize(("hints", "distinct"), HINTED)
+def test_hints_whose_products_are_equal_share_a_variant(tmp_path: Path, hints: tuple[int, ...], distinct: int) -> None:
+    """The tile of 64 rows is that of 256. Others have other numbers of programs; the note shows which hints share."""
+    options = {"size_hints": hints, "matmul": "native", "target": "sm_90"}
     seen: list[Compiled] = []
-    options = {"size_hints": (16, 256, 4096), "matmul": "native", "target": "sm_90"}
-    run = torch.compile(
-        lambda a, b: a @ b, backend=Compiler(observer=seen.append, is_dry=True), dynamic=True, options=options
-    )
-    run(torch.randn(64, 64), torch.randn(64, 64))
-    (row,) = [row for row in seen[0].report.variants if row[2] == "size"]
-    assert len(row[3]) == 3 and "by_size((" in seen[0].sources["wrapper.py"]
+    made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path)}, observer=seen.append, is_dry=True)
+    torch.compile(product, backend=made, dynamic=True, options=options)(torch.randn(100, 80), torch.randn(80, 70))
+    (row,) = [row for row in seen[0].report.variants if row[2] == "size" and "int32" not in row[3]]
+    _, taken, _, variants, figures = row
+    assert "by_size((" in seen[0].sources["wrapper.py"]
     launches = read_launches(seen[0].sources[LAUNCHES])
-    assert len({str(launch.blocks) for launch in launches}) == 3
+    assert len(variants) == len(launches) == len({str(launch.blocks) for launch in launches}) == distinct
+    shared = re.findall(r"at \(([^)]*)\) (\S+)", figures)
+    assert [at.partition(",")[0] for at, _ in shared] == list(map(str, hints)), "each hint is shown with its variant"
+    assert list(dict.fromkeys(variant for _, variant in shared)) == list(variants) and taken == variants[0]
+
+
+@pytest.mark.devices("interpret", "cuda")
+def test_a_product_is_right_with_the_tile_of_each_hint(compiled: Compile) -> None:
+    """Sizes near each hint, beside and between its tiles."""
+    options = {"size_hints": {"s0": (16, 128, 1024)}, "matmul": "native"}
+    b = torch.randn(24, 40)
+    run = compiled(product, torch.randn(100, 24), b, dynamic=True, options=options)
+    for rows in (13, 17, 129, 900):
+        run.again(torch.randn(rows, 24), b)
+    launched = [what for graph in run.graphs for kind, what in graph.events if kind == "launch"]
+    near_128, near_16, again_16, again_128, near_1024 = launched
+    assert (near_16, near_128) == (again_16, again_128) and len({near_16, near_128, near_1024}) == 3
 
 
 def test_the_variant_of_the_nearest_point_is_called() -> None:
@@ -258,6 +291,36 @@ def test_the_variant_of_the_nearest_point_is_called() -> None:
         run("x", size)
     known = next(cell.cell_contents for cell in run.__closure__ if isinstance(cell.cell_contents, dict))
     assert 0 < len(known) <= MOST_KNOWN
+
+
+# --- targets without a clock, and without variants -----------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*autotuning has no effect on gfx942")
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_a_gpu_that_nobody_measures_has_variants(target: str) -> None:
+    """Forcing and sizes need no clock."""
+    x = torch.randn(64, 3000)
+    for variant in ("looped", "persistent"):
+        options = {"variant": variant, "autotune": True}
+        forced = minductor.compile_only(ROWS["softmax"], x, target=target, options=options)
+        assert [(taken, by) for g in forced.graphs for _, taken, by, _, _ in g.report.variants] == [(variant, "option")]
+        assert len(forced.kernels) == 1 and len(forced.kernels[0].binary) > 0
+    torch._dynamo.mark_dynamic(x, 1)
+    by_size = minductor.compile_only(ROWS["softmax"], x, target=target, options={"size_hints": (16, 65536)})
+    rows = [row for graph in by_size.graphs for row in graph.report.variants if row[2] == "size"]
+    assert {("online", "cut")} <= {legal for _, _, _, legal, _ in rows} and len(by_size.kernels) > 1
+
+
+@pytest.mark.parametrize(("target", "rows", "length"), [("cpu", 8, 40000), ("sm_90", 64, 3000)])
+@pytest.mark.parametrize("has_variants", [True, False])
+def test_a_target_without_variants_has_no_choice_to_measure(
+    target: str, rows: int, length: int, *, has_variants: bool
+) -> None:
+    env = Env(Options(autotune=True), replace(by_name(target), has_variants=has_variants))
+    program = schedule(fuse(inline(softmax(rows, length), env), env), env)
+    assert any(kernels_with_variants(program.nodes)) == has_variants
+    assert all(isinstance(node, Kernel) and node.schedule for node in program.nodes)
 
 
 # --- packages -----------------------------------------------------------------------------------------------------
