@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from minductor.driver import Compiled, Compiler
 from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
 from minductor.ir.program.nodes import Kernel
 from minductor.ir.program.variants import kernels_with_variants
-from minductor.options import Options
+from minductor.options import VARIANTS, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.schedule.schedule import schedule
@@ -28,6 +30,7 @@ from minductor.runtime.launch.by_size import MOST_KNOWN, by_size
 from minductor.target import Env, by_name
 from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.compiled import Compile
+from tests.house.rules import ROOT
 from tests.passes.test_recipes import softmax
 
 ROWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -139,6 +142,78 @@ def test_a_clock_decides_and_the_next_process_remembers(
     again = torch.compile(fn, backend=compiler(tmp_path, seen, clock), options=options)
     check(again, fn, x)
     assert clock.calls == measured and seen[1].was_hit
+
+
+SHAPES = [*((name, size) for name in ("softmax", "layer_norm") for size in ((2, 1024), (4096, 128), (64, 131072)))]
+SHAPES += [("cumsum", (1 << 20,))]
+
+
+@pytest.mark.parametrize(("name", "size"), SHAPES, ids=str)
+def test_short_and_long_rows_are_right_in_each_variant_and_by_either_clock(
+    tmp_path: Path, name: str, size: tuple[int, ...]
+) -> None:
+    fn, x, taken = ROWS[name], torch.randn(size), list[str]()
+    for prefers_last in (False, True):
+        torch._dynamo.reset()
+        seen: list[Compiled] = []
+        clock = Clock(prefers_last=prefers_last)
+        # in C++ the choice is made before the text is written, so the text holds the winner only
+        options = {"autotune": True, "wrapper": "cpp", "verify": True}
+        made = compiler(tmp_path / str(prefers_last), seen, clock)
+        check(torch.compile(fn, backend=made, options=options), fn, x)
+        rows = [row for row in seen[0].report.variants if row[2] == "measure"]
+        assert (clock.calls > 0) == bool(rows)
+        taken += [won for _, won, _, _, _ in rows[-1:]]
+        legal = {option for _, _, _, options, _ in seen[0].report.variants for option in options}
+    assert len({*taken}) == len(taken), "each clock has a winner of its own"
+    assert bool(taken) == (size[-1] > 1024), "where one variant is far the fastest by cost, none is measured"
+    for variant in legal & {*VARIANTS}:
+        torch._dynamo.reset()
+        forced = torch.compile(fn, backend=compiler(tmp_path, []), options={"variant": variant})
+        check(forced, fn, x)
+
+
+SECOND_PROCESS = """
+import sys, torch
+from minductor.driver import Compiler
+
+def clock(run):
+    raise AssertionError("it is measured again")
+
+def fn(x):
+    return torch.softmax(x * 2, -1)
+
+rows, columns, target = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+seen = []
+made = Compiler(observer=seen.append, tuning_clock=clock)
+x = torch.randn(rows, columns)
+run = torch.compile(fn, backend=made, options={"autotune": True, "events": True, "target": target})
+torch.testing.assert_close(run(x), fn(x))
+assert seen[0].was_hit and made.artefacts.measured == 0
+print([what for kind, what in seen[0].events if kind == "launch"])
+"""
+
+
+@pytest.mark.parametrize(("target", "size"), [("cpu", (64, 131072)), ("interpret", (2, 5000))])
+def test_a_second_process_remembers_the_winner(tmp_path: Path, target: str, size: tuple[int, int]) -> None:
+    """Of either clock, so that it is no default."""
+    launched: list[str] = []
+    for prefers_last in (False, True):
+        torch._dynamo.reset()
+        seen, folder, x = list[Compiled](), tmp_path / str(prefers_last), torch.randn(size)
+        options = {"autotune": True, "events": True, "target": target}
+        made = compiler(folder, seen, Clock(prefers_last=prefers_last))
+        run = torch.compile(ROWS["softmax"], backend=made, options=options)
+        run(x)
+        seen[0].events.clear()
+        check(run, ROWS["softmax"], x)
+        here = str([what for kind, what in seen[0].events if kind == "launch"])
+        environ = {**os.environ, "MINDUCTOR_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", SECOND_PROCESS, *map(str, size), target]
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+        assert (ran.returncode, ran.stdout.strip()) == (0, here), ran.stderr
+        launched.append(here)
+    assert launched[0] != launched[1]
 
 
 def test_a_long_softmax_is_measured_on_both_targets(tmp_path: Path) -> None:
