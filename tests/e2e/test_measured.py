@@ -43,8 +43,7 @@ def test_a_store_that_is_shared_measures_once(compiled: Compile, fresh_store: Fr
     assert cold.measured == again, "a later call asks no clock"
 
 
-@pytest.mark.parametrize("time", ["third"])
-def test_once_more_behind_the_others(compiled: Compile, time: str) -> None:
+def test_once_more_behind_the_others(compiled: Compile) -> None:
     assert measured(compiled).measured > 0
 
 
