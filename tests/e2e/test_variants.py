@@ -106,6 +106,12 @@ def test_what_a_kernel_does_not_have_is_a_note(tmp_path: Path, caplog: pytest.Lo
     assert "the option variant names this kernel, and the kernels are: " in str(named)
     static = minductor.explain(lambda x: x.tan() + 1, torch.randn(8), options={"size_hints": (64, 128)})
     assert "size_hints have no effect" in str(static)
+    both = {"size_hints": (64, 128), "variant": {"k0": "elements"}}
+    assert "size_hints have no effect" in str(minductor.explain(lambda x: x.exp(), torch.randn(8), options=both))
+    x = torch.randn(40, 80)
+    torch._dynamo.mark_dynamic(x, 0)
+    unknown = minductor.explain(lambda x: x.exp().sum(0), x, options={"size_hints": {"rows": (64, 128)}})
+    assert "rows: the option size_hints names this size, and the sizes are: s" in str(unknown)
 
 
 # --- measured -----------------------------------------------------------------------------------------------------
