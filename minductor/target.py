@@ -158,7 +158,7 @@ class Target:
     has_counters: bool = False  # launches pass a counter to kernels whose last program does more than the others
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
     has_tuning: bool = True  # variants and launches of a kernel can be measured against each other
-    has_variants: bool = True  # a kernel may have variants, of which the call or the tuner takes one
+    has_variants: bool = True  # a kernel may have variants, of which an option, the call or the tuner takes one
     # Operators that no kernel for this machine may contain: in any dtype ("zeta"), or in one ("atomic_add i8").
     lacks: frozenset[str] = frozenset()
 
@@ -226,6 +226,8 @@ class Env:
         lacking = {
             "CUDA graphs have": ("cudagraphs", False, not asked.cudagraphs),  # no target makes CUDA graphs yet
             "autotuning has": ("autotune", False, target.has_tuning or not asked.autotune),
+            "forced variants have": ("variant", "", target.has_variants or not asked.variant),
+            "variants by size have": ("size_hints", (), target.has_variants or not asked.size_hints),
             "the form of block accesses has": ("block_access", "offsets", has_form[asked.block_access]),
         }
         kept = {field: value for field, value, is_fine in lacking.values() if not is_fine}

@@ -253,19 +253,23 @@ def twin_build(units: Sequence[Unit], folder: Path, env: Env) -> dict[str, bytes
     return {"kernels.so": (folder / "kernels.so").read_bytes()}
 
 
-def test_a_wrapper_in_cpp_of_a_backend_on_the_cpus_memory(tmp_path: Path) -> None:
-    """A device that has no name in torch is chosen by its target's."""
-    twin = replace(
+def twin(**capabilities: bool) -> Backend:
+    """A backend whose kernels are those of the CPU."""
+    return replace(
         TOY,
         kind="twin",
-        targets=(replace(TARGETS["cpu"], name="twin_1", kind="twin"),),
+        targets=(replace(TARGETS["cpu"], name="twin_1", kind="twin", **capabilities),),
         kernels="minductor.codegen.cpp.cpp_kernels:cpp",
         build=twin_build,
         wrappers={"cpp": twin_wrapper},
     )
+
+
+def test_a_wrapper_in_cpp_of_a_backend_on_the_cpus_memory(tmp_path: Path) -> None:
+    """A device that has no name in torch is chosen by its target's."""
     seen: list[Compiled] = []
     compiler = Compiler(store=Store(tmp_path), observer=seen.append)
-    register_backend(twin)
+    register_backend(twin())
     try:
         x = torch.linspace(-1, 1, 8)
         for was_hit in (False, True):
@@ -278,6 +282,51 @@ def test_a_wrapper_in_cpp_of_a_backend_on_the_cpus_memory(tmp_path: Path) -> Non
             torch.compile(torch.sin, backend=compiler, options={"target": "twin_1"})(x)
     finally:
         unregister_backend("twin")
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x * 2, -1)
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [({"variant": "rows"}, "forced variants have"), ({"size_hints": (8, 4096)}, "variants by size have")],
+    ids=["forced", "by size"],
+)
+@pytest.mark.parametrize("has_variants", [True, False])
+def test_a_target_without_variants_says_so_and_goes_on(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, options: dict[str, object], warned: str, *, has_variants: bool
+) -> None:
+    seen: list[Compiled] = []
+    compiler = Compiler(store=Store(tmp_path), observer=seen.append)
+    register_backend(twin(has_variants=has_variants))
+    chosen = {"target": "twin_1", "wrapper": "cpp", **options}
+    try:
+        torch._dynamo.reset()
+        run = torch.compile(softmax, backend=compiler, options=chosen, dynamic="size_hints" in options)
+        for size in ((4000, 90), (12, 4500)):
+            x = torch.randn(size)
+            torch.testing.assert_close(run(x), softmax(x))
+    finally:
+        unregister_backend("twin")
+    assert any(by in ("option", "size") for one in seen for _, _, by, _, _ in one.report.variants) == has_variants
+    said = {str(note.message).strip() for note in recwarn if "no effect on twin_1" in str(note.message)}
+    assert len(said) == (not has_variants) and all(warned in text for text in said)
+
+
+def test_what_python_cannot_launch_takes_the_default_instead_of_a_measured_variant(tmp_path: Path) -> None:
+    """Variants are measured by a wrapper in Python, which the backend does not have."""
+    seen: list[Compiled] = []
+    compiler = Compiler(store=Store(tmp_path), observer=seen.append)
+    register_backend(twin())
+    try:
+        x, options = torch.randn(12, 40000), {"target": "twin_1", "wrapper": "cpp", "autotune": True}
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(softmax, backend=compiler, options=options)(x), softmax(x))
+    finally:
+        unregister_backend("twin")
+    assert [(by, len(legal) > 1) for _, _, by, legal, _ in seen[0].report.variants][-1] == ("cost", True)
+    assert seen[0].report.kernels == 1
 
 
 # --- installed packages -------------------------------------------------------------------------------------------

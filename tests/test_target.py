@@ -1,5 +1,7 @@
 """Targets: the table's rows make sense, and a wrong name is answered."""
 
+from dataclasses import replace
+
 import pytest
 
 from minductor.core.errors import UnknownTarget
@@ -38,6 +40,20 @@ def test_what_a_target_does_not_have_is_noted_and_not_asked_for(name: str, form:
     assert notes == tuple(f"{what} no effect on {name}" for what in lacking)
     assert (env.options.cudagraphs, env.options.autotune) == (False, "autotuning has" not in lacking)
     assert env.options.block_access == ("offsets" if "the form of block accesses has" in lacking else form)
+    assert env.supported() == (env, ())
+
+
+@pytest.mark.parametrize("has_tuning", [True, False])
+@pytest.mark.parametrize("has_variants", [True, False])
+def test_variants_are_a_capability(*, has_variants: bool, has_tuning: bool) -> None:
+    """Variants by size need no clock, and launches are measured without variants."""
+    target = replace(by_name("sm_90"), name="toy", has_variants=has_variants, has_tuning=has_tuning)
+    asked = Env(Options(autotune=True, variant="looped", size_hints=(64, 4096)), target)
+    env, notes = asked.supported()
+    without = ["forced variants have", "variants by size have"] * (not has_variants)
+    assert notes == tuple(f"{what} no effect on toy" for what in ["autotuning has"] * (not has_tuning) + without)
+    asked_for = (env.options.autotune, env.options.variant, env.options.size_hints)
+    assert asked_for == (has_tuning, "looped" if has_variants else "", (64, 4096) if has_variants else ())
     assert env.supported() == (env, ())
 
 

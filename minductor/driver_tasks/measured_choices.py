@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from minductor.ir.plan.plan import DispatchLine, KernelLine, LaunchLine, Plan, ReturnLine
 from minductor.ir.program.choices import Option
 from minductor.ir.program.nodes import Input, Program
-from minductor.ir.program.variant_note import VariantNote
+from minductor.ir.program.variant_note import Decider, VariantNote
 from minductor.ir.program.variants import kernels_with_variants, select_variants
 from minductor.pipeline import resolve
 
@@ -39,22 +39,24 @@ def with_measured_choices(
     """The program whose measured choices are made; the same object if it has none. `plan`: the plan of the program."""
     from minductor.frontend.quirks.torch_versions import real_tensors
 
+    if "python" not in backend.wrappers:  # it is the wrapper that measures
+        return _settled(program, plan, lambda line: line.choice.default, "cost")
     table, hints = dict(_buffers(program)), program.hints
     bench = _Bench(plan, table, hints, graph, env, backend, artefacts)
     with real_tensors():
-        return _settled(program, plan, bench.winner)
+        return _settled(program, plan, bench.winner, "measure")
 
 
-def _settled(program: Program, plan: Plan, winner: Callable[[DispatchLine], Option]) -> Program:
-    """The program, and its regions, with the winners in the place of choices."""
-    regions = tuple(_settled(*pair, winner) for pair in zip(program.regions, plan.regions, strict=True))
+def _settled(program: Program, plan: Plan, winner: Callable[[DispatchLine], Option], by: Decider) -> Program:
+    """The program, and its regions, with the winners in the place of choices. `by`: what decided."""
+    regions = tuple(_settled(*pair, winner, by) for pair in zip(program.regions, plan.regions, strict=True))
     dispatches = (line for line in plan.lines if isinstance(line, DispatchLine))
     pairs = list(zip(kernels_with_variants(program.nodes), dispatches, strict=True))
     picks = {kernel.name: str(winner(line)) for kernel, line in pairs if line.choice.by_size is None}
     if not picks and all(new is old for new, old in zip(regions, program.regions, strict=True)):
         return program
     notes = [
-        VariantNote("choices", kernel.name, picks[kernel.name], "measure", tuple(map(str, line.choice.options)))
+        VariantNote("choices", kernel.name, picks[kernel.name], by, tuple(map(str, line.choice.options)))
         for kernel, line in pairs
         if kernel.name in picks
     ]

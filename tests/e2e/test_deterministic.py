@@ -1,13 +1,14 @@
 """The option `deterministic`: each switch that it turns off, shown by clocks and sizes that would decide otherwise.
 
-The table in README.md, "Deterministic results", lists the same switches. Warps and blocks of a reduction are shown in
-tests/runtime/test_launch_search.py, and learned choices in tests/heuristics/test_asking.py.
+The table in README.md, "Deterministic results", lists the same switches. Recorded winners are shown in
+tests/runtime/test_tune.py, and learned choices in tests/heuristics/test_asking.py.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -18,16 +19,13 @@ import torch
 from torch import Tensor
 
 from minductor.driver import Compiled, Compiler
+from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
+from minductor.runtime.tune.tune import Tuner
+from tests.runtime.test_launch_search import LAUNCH, Machine, far
 
 Clock = Callable[[Callable[[], object]], float]
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Counted:
@@ -95,6 +93,29 @@ def test_no_clock_chooses_between_variants_of_a_sum(tmp_path: Path, clock: str, 
             texts.add(result.numpy().tobytes())
             assert (asked.asked > 0) != is_deterministic
     assert len(found[True]) == 1 < len(found[False]), "without the option the same clocks change bits"
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("adds", [True, False])
+def test_no_clock_chooses_the_launch_of_a_sum(tmp_path: Path, clock: str, *, adds: bool) -> None:
+    """The warps of a sum decide the order of its additions; those of a kernel that only maps elements do not."""
+    launched: dict[bool, set[int]] = {True: set(), False: set()}
+    for is_deterministic, warps in launched.items():
+        torch._dynamo.reset()
+        seen: list[Compiled] = []
+        environ = {**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / str(is_deterministic))}
+        made = Compiler(environ=environ, observer=seen.append, is_dry=True)
+        options = {"target": "sm_90", "autotune": True, "deterministic": is_deterministic, "variant": "persistent"}
+        fn = rows if adds else torch.exp
+        torch.compile(fn, backend=made, options=options)(torch.randn(640, 3000))
+        (launch,) = read_launches(seen[0].sources[LAUNCHES])
+        for seed in range(6):
+            asked = Counted(CLOCKS[clock](seed))
+            machine = Machine(far, launch=replace(LAUNCH, warps=launch.warps, choices=launch.choices, grid=()))
+            warps.add(machine.call(Tuner(asked, machine.kept.get, machine.keep))[0])
+            assert (asked.asked > 0) != (is_deterministic and adds)
+    assert len(launched[False]) > 1, "without the option the same clocks change the launch"
+    assert (len(launched[True]) == 1) == adds
 
 
 def test_a_kernel_that_adds_nothing_is_still_measured(tmp_path: Path) -> None:

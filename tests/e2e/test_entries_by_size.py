@@ -5,7 +5,6 @@ Sizes are hints: a program for a GPU is compiled for the sizes of its example in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,7 @@ from minductor.runtime.store.store import Entry, Store
 
 ROWS, COLUMNS = symbol("s0", "size", 2), symbol("s1", "size", 2)
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 @pytest.fixture

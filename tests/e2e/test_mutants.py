@@ -30,8 +30,10 @@ from minductor.runtime.tune.tune_memory import TrialMemory
 from minductor.target import Env
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
+from pytest_plugin.goldens.golden import Goldens
 from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
+from pytest_plugin.oracle.run import Run
 from tests.heuristics.kernels import answering
 from tests.runtime.effects import Effect, check
 from tests.runtime.nests import assert_nests
@@ -264,6 +266,17 @@ def test_the_nearest_size_is_that_of_the_nearest_power(compiled: Compile) -> Non
     assert len({*launched}) == 2, "300 is nearer to 1024 than to 64, since factors count"
 
 
+@pytest.mark.must_fail_under("nearest-by-difference", "first-point-for-all")
+def test_each_size_launches_the_kernel_of_the_nearest_hint(compiled: Compile, golden: Goldens) -> None:
+    rows = [300, 60, 200, 700]
+    options = {"size_hints": (64, 1024)}
+    run = compiled(lambda x: x.exp().sum(0), torch.randn(rows[0], 310), dynamic=True, options=options)
+    for count in rows[1:]:
+        run.again(torch.randn(count, 310))
+    launched = [what for graph in run.graphs for kind, what in graph.events if kind == "launch"]
+    golden.text("launched", "\n".join(f"{count} x 310  {what}" for count, what in zip(rows, launched, strict=True)))
+
+
 @pytest.mark.must_fail_under("other-dispatches-share")
 @pytest.mark.golden(view="wrapper", level="canonical")
 def test_choices_between_other_kernels_are_others(compiled: Compile) -> None:
@@ -416,28 +429,44 @@ def test_a_sum_that_is_added_to_what_is_there(compiled: Compile) -> None:
     check([Effect("add", is_float=True)], [2.0, 1.0, 1.0], [])
 
 
-def softmax_by(module: Any, compiled: Compile, patch: pytest.MonkeyPatch, size: Sequence[int], **options: Any) -> str:
-    """The text of the kernel, if `module` has what was learned for its target."""
+def softmax_by(module: Any, compiled: Compile, patch: pytest.MonkeyPatch, size: Sequence[int], **options: Any) -> Run:
+    """The run of a softmax, if `module` has what was learned for its target."""
     generated = {("rows", module.METADATA["target"]): module}
     patch.setattr(schedule, "learned", partial(learned, generated=generated))
-    (text,) = compiled(lambda x: x.softmax(-1), torch.randn(*size), options=options).kernels
-    return text
+    return compiled(lambda x: x.softmax(-1), torch.randn(*size), options=options)
 
 
 @pytest.mark.must_fail_under("learned-not-asked", "learned-bits-not-kept")
 @pytest.mark.devices("cpu")
 def test_a_learned_recipe(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is taken on every machine, and not if results must be deterministic."""
-    kernel = partial(softmax_by, answering("cpu", "rows"), compiled, monkeypatch, (4096, 24))
-    assert kernel() == kernel(variant="rows") != kernel(variant="side_by_side")
-    assert kernel(deterministic=True) == kernel(variant="side_by_side")
+    run = partial(softmax_by, answering("cpu", "rows"), compiled, monkeypatch, (4096, 24))
+    assert run().kernels == run(variant="rows").kernels != run(variant="side_by_side").kernels
+    assert run(deterministic=True).kernels == run(variant="side_by_side").kernels
+
+
+@pytest.mark.must_fail_under("learned-not-asked", "learned-bits-not-kept")
+@pytest.mark.devices("cpu")
+def test_the_text_of_a_learned_recipe(compiled: Compile, monkeypatch: pytest.MonkeyPatch, golden: Goldens) -> None:
+    run = partial(softmax_by, answering("cpu", "rows"), compiled, monkeypatch, (4096, 24))
+    golden.check(run(), level="canonical", name="learned")
+    golden.check(run(deterministic=True), level="canonical", name="deterministic")
 
 
 @pytest.mark.must_fail_under("learned-elsewhere")
 @pytest.mark.devices("interpret")
 def test_a_recipe_that_was_learned_on_another_gpu(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = partial(softmax_by, answering("interpret", "looped", RECIPES), compiled, monkeypatch, (16, 3000))
-    assert kernel() != kernel(variant="looped")
+    run = partial(softmax_by, answering("interpret", "looped", RECIPES), compiled, monkeypatch, (16, 3000))
+    assert run().kernels != run(variant="looped").kernels
+
+
+@pytest.mark.must_fail_under("learned-elsewhere")
+@pytest.mark.devices("interpret")
+def test_the_text_where_a_recipe_was_learned_on_another_gpu(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch, golden: Goldens
+) -> None:
+    run = softmax_by(answering("interpret", "looped", RECIPES), compiled, monkeypatch, (16, 3000))
+    golden.check(run, level="canonical")
 
 
 def answers(patch: pytest.MonkeyPatch, asking: ModuleType, choice: str, options: Sequence[str], option: str) -> None:

@@ -6,7 +6,7 @@ compiles may add a guard. The kernels are not compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,13 +18,7 @@ from minductor.driver import Compiler
 
 SIZES = ((4, 12), (6, 10), (5, 16))  # the first, and one that differs from it in both, and a third
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def perceptron(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -16,9 +20,18 @@ from torch.nn import functional as F
 import minductor
 from minductor.driver import Compiled, Compiler
 from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
+from minductor.ir.program.nodes import Kernel
+from minductor.ir.program.variants import kernels_with_variants
+from minductor.options import VARIANTS, Options
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.schedule.schedule import schedule
 from minductor.runtime.launch.by_size import MOST_KNOWN, by_size
+from minductor.target import Env, by_name
 from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.compiled import Compile
+from tests.house.rules import ROOT
+from tests.passes.test_recipes import softmax
 
 ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x * 2, -1),
@@ -32,13 +45,7 @@ RECIPES = {
     "interpret": ("persistent", "looped", "online", "cut", "whole"),
 }
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def compiler(folder: Path, seen: list[Compiled], clock: Callable[[Callable[[], object]], float] | None = None) -> Any:
@@ -99,6 +106,12 @@ def test_what_a_kernel_does_not_have_is_a_note(tmp_path: Path, caplog: pytest.Lo
     assert "the option variant names this kernel, and the kernels are: " in str(named)
     static = minductor.explain(lambda x: x.tan() + 1, torch.randn(8), options={"size_hints": (64, 128)})
     assert "size_hints have no effect" in str(static)
+    both = {"size_hints": (64, 128), "variant": {"k0": "elements"}}
+    assert "size_hints have no effect" in str(minductor.explain(lambda x: x.exp(), torch.randn(8), options=both))
+    x = torch.randn(40, 80)
+    torch._dynamo.mark_dynamic(x, 0)
+    unknown = minductor.explain(lambda x: x.exp().sum(0), x, options={"size_hints": {"rows": (64, 128)}})
+    assert "rows: the option size_hints names this size, and the sizes are: s" in str(unknown)
 
 
 # --- measured -----------------------------------------------------------------------------------------------------
@@ -135,6 +148,79 @@ def test_a_clock_decides_and_the_next_process_remembers(
     again = torch.compile(fn, backend=compiler(tmp_path, seen, clock), options=options)
     check(again, fn, x)
     assert clock.calls == measured and seen[1].was_hit
+
+
+SHAPES = [*((name, size) for name in ("softmax", "layer_norm") for size in ((2, 1024), (4096, 128), (64, 131072)))]
+SHAPES += [("cumsum", (1 << 20,))]
+
+
+@pytest.mark.parametrize(("name", "size"), SHAPES, ids=str)
+def test_short_and_long_rows_are_right_in_each_variant_and_by_either_clock(
+    tmp_path: Path, name: str, size: tuple[int, ...]
+) -> None:
+    fn, x, taken = ROWS[name], torch.randn(size), list[str]()
+    for prefers_last in (False, True):
+        torch._dynamo.reset()
+        seen: list[Compiled] = []
+        clock = Clock(prefers_last=prefers_last)
+        # in C++ the choice is made before the text is written, so the text holds the winner only
+        options = {"autotune": True, "wrapper": "cpp", "verify": True}
+        made = compiler(tmp_path / str(prefers_last), seen, clock)
+        check(torch.compile(fn, backend=made, options=options), fn, x)
+        rows = [row for row in seen[0].report.variants if row[2] == "measure"]
+        assert (clock.calls > 0) == bool(rows)
+        taken += [won for _, won, _, _, _ in rows[-1:]]
+        legal = {option for _, _, _, options, _ in seen[0].report.variants for option in options}
+    assert len({*taken}) == len(taken), "each clock has a winner of its own"
+    assert bool(taken) == (size[-1] > 1024), "where one variant is far the fastest by cost, none is measured"
+    assert (len(legal & {*VARIANTS}) > 1) == (size[-1] > 1024), "on a CPU, short rows have one recipe"
+    for variant in legal & {*VARIANTS}:
+        torch._dynamo.reset()
+        forced = torch.compile(fn, backend=compiler(tmp_path, []), options={"variant": variant})
+        check(forced, fn, x)
+
+
+SECOND_PROCESS = """
+import sys, torch
+from minductor.driver import Compiler
+
+def clock(run):
+    raise AssertionError("it is measured again")
+
+def fn(x):
+    return torch.softmax(x * 2, -1)
+
+rows, columns, target = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+seen = []
+made = Compiler(observer=seen.append, tuning_clock=clock)
+x = torch.randn(rows, columns)
+run = torch.compile(fn, backend=made, options={"autotune": True, "events": True, "target": target})
+torch.testing.assert_close(run(x), fn(x))
+assert seen[0].was_hit and made.artefacts.measured == 0
+print([what for kind, what in seen[0].events if kind == "launch"])
+"""
+
+
+@pytest.mark.parametrize(("target", "size"), [("cpu", (64, 131072)), ("interpret", (2, 5000))])
+def test_a_second_process_remembers_the_winner(tmp_path: Path, target: str, size: tuple[int, int]) -> None:
+    """Of either clock, so that it is no default."""
+    launched: list[str] = []
+    for prefers_last in (False, True):
+        torch._dynamo.reset()
+        seen, folder, x = list[Compiled](), tmp_path / str(prefers_last), torch.randn(size)
+        options = {"autotune": True, "events": True, "target": target}
+        made = compiler(folder, seen, Clock(prefers_last=prefers_last))
+        run = torch.compile(ROWS["softmax"], backend=made, options=options)
+        run(x)
+        seen[0].events.clear()
+        check(run, ROWS["softmax"], x)
+        here = str([what for kind, what in seen[0].events if kind == "launch"])
+        environ = {**os.environ, "MINDUCTOR_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", SECOND_PROCESS, *map(str, size), target]
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+        assert (ran.returncode, ran.stdout.strip()) == (0, here), ran.stderr
+        launched.append(here)
+    assert launched[0] != launched[1]
 
 
 def test_a_long_softmax_is_measured_on_both_targets(tmp_path: Path) -> None:
@@ -240,18 +326,41 @@ def test_cut_rows_and_products_are_picked_by_size(compiled: Compile) -> None:
     compiled(lambda a, b: a @ b, torch.randn(40, 32), torch.randn(32, 48), dynamic=True, options=options)
 
 
-def test_a_product_has_a_tile_for_each_size() -> None:
-    """Other numbers of programs, as the tiles differ."""
+HINTED = [((64, 256, 4096), 2), ((16, 256, 4096), 3)]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+@pytest.mark.parametrize(("hints", "distinct"), HINTED)
+def test_hints_whose_products_are_equal_share_a_variant(tmp_path: Path, hints: tuple[int, ...], distinct: int) -> None:
+    """The tile of 64 rows is that of 256. Others have other numbers of programs; the note shows which hints share."""
+    options = {"size_hints": hints, "matmul": "native", "target": "sm_90"}
     seen: list[Compiled] = []
-    options = {"size_hints": (16, 256, 4096), "matmul": "native", "target": "sm_90"}
-    run = torch.compile(
-        lambda a, b: a @ b, backend=Compiler(observer=seen.append, is_dry=True), dynamic=True, options=options
-    )
-    run(torch.randn(64, 64), torch.randn(64, 64))
-    (row,) = [row for row in seen[0].report.variants if row[2] == "size" and row[1] != "int32"]
-    assert len(row[3]) == 3 and "by_size((" in seen[0].sources["wrapper.py"]
+    made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path)}, observer=seen.append, is_dry=True)
+    torch.compile(product, backend=made, dynamic=True, options=options)(torch.randn(100, 80), torch.randn(80, 70))
+    (row,) = [row for row in seen[0].report.variants if row[2] == "size" and "int32" not in row[3]]
+    _, taken, _, variants, figures = row
+    assert "by_size((" in seen[0].sources["wrapper.py"]
     launches = read_launches(seen[0].sources[LAUNCHES])
-    assert len({str(launch.blocks) for launch in launches}) == 3
+    assert len(variants) == len(launches) == len({str(launch.blocks) for launch in launches}) == distinct
+    shared = re.findall(r"at \(([^)]*)\) (\S+)", figures)
+    assert [at.partition(",")[0] for at, _ in shared] == list(map(str, hints)), "each hint is shown with its variant"
+    assert list(dict.fromkeys(variant for _, variant in shared)) == list(variants) and taken == variants[0]
+
+
+@pytest.mark.devices("interpret", "cuda")
+def test_a_product_is_right_with_the_tile_of_each_hint(compiled: Compile) -> None:
+    """Sizes near each hint, beside and between its tiles."""
+    options = {"size_hints": {"s0": (16, 128, 1024)}, "matmul": "native"}
+    b = torch.randn(24, 40)
+    run = compiled(product, torch.randn(100, 24), b, dynamic=True, options=options)
+    for rows in (13, 17, 129, 900):
+        run.again(torch.randn(rows, 24), b)
+    launched = [what for graph in run.graphs for kind, what in graph.events if kind == "launch"]
+    near_128, near_16, again_16, again_128, near_1024 = launched
+    assert (near_16, near_128) == (again_16, again_128) and len({near_16, near_128, near_1024}) == 3
 
 
 def test_the_variant_of_the_nearest_point_is_called() -> None:
@@ -264,6 +373,36 @@ def test_the_variant_of_the_nearest_point_is_called() -> None:
         run("x", size)
     known = next(cell.cell_contents for cell in run.__closure__ if isinstance(cell.cell_contents, dict))
     assert 0 < len(known) <= MOST_KNOWN
+
+
+# --- targets without a clock, and without variants -----------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*autotuning has no effect on gfx942")
+@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+def test_a_gpu_that_nobody_measures_has_variants(target: str) -> None:
+    """Forcing and sizes need no clock."""
+    x = torch.randn(64, 3000)
+    for variant in ("looped", "persistent"):
+        options = {"variant": variant, "autotune": True}
+        forced = minductor.compile_only(ROWS["softmax"], x, target=target, options=options)
+        assert [(taken, by) for g in forced.graphs for _, taken, by, _, _ in g.report.variants] == [(variant, "option")]
+        assert len(forced.kernels) == 1 and len(forced.kernels[0].binary) > 0
+    torch._dynamo.mark_dynamic(x, 1)
+    by_size = minductor.compile_only(ROWS["softmax"], x, target=target, options={"size_hints": (16, 65536)})
+    rows = [row for graph in by_size.graphs for row in graph.report.variants if row[2] == "size"]
+    assert {("online", "cut")} <= {legal for _, _, _, legal, _ in rows} and len(by_size.kernels) > 1
+
+
+@pytest.mark.parametrize(("target", "rows", "length"), [("cpu", 8, 40000), ("sm_90", 64, 3000)])
+@pytest.mark.parametrize("has_variants", [True, False])
+def test_a_target_without_variants_has_no_choice_to_measure(
+    target: str, rows: int, length: int, *, has_variants: bool
+) -> None:
+    env = Env(Options(autotune=True), replace(by_name(target), has_variants=has_variants))
+    program = schedule(fuse(inline(softmax(rows, length), env), env), env)
+    assert any(kernels_with_variants(program.nodes)) == has_variants
+    assert all(isinstance(node, Kernel) and node.schedule for node in program.nodes)
 
 
 # --- packages -----------------------------------------------------------------------------------------------------

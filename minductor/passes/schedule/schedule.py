@@ -31,7 +31,6 @@ from minductor.passes.schedule.ways import (
     by_size,
     named_like,
     of_equal_length,
-    with_nodes,
 )
 from minductor.target import Env, Target
 
@@ -156,7 +155,7 @@ class Scheduler:
             else node
             for node in variant.nodes
         )
-        return with_nodes(variant, tuple(nodes))
+        return replace(variant, nodes=tuple(nodes))
 
     def recipes(self, kernel: Kernel, hints: Hints, only: str = "") -> dict[str, Kernel]:
         """By the name of its recipe each legal schedule of a kernel; only that of a recipe `only`, if it is legal."""
@@ -211,15 +210,20 @@ def _but(drafts: dict[str, Draft], only: str) -> dict[str, Draft]:
 
 
 def _without_effect(program: Program, env: Env) -> list[NodeNote]:
-    """A note for each name in the option `variant` that no kernel has, and for sizes of a program without symbols."""
-    if isinstance(env.options.variant, str):
-        has_sizes = bool(program.symbols) or not env.options.size_hints
+    """A note for each name in `variant` and `size_hints` that nothing has; another for hints without symbols."""
+    notes: list[NodeNote] = []
+    hints, sizes = env.options.size_hints, [symbol.name for symbol in program.symbols]
+    if hints and not sizes:
         text = "size_hints have no effect, since no size of this graph is symbolic"
-        return [] if has_sizes else [NodeNote("schedule", program.name, text)]
-    known = [node.name for node in program.nodes if isinstance(node, Kernel)]
-    wrong = [name for name, _ in env.options.variant if name not in known]
-    text = f"the option variant names this kernel, and the kernels are: {', '.join(known)}"
-    return [NodeNote("schedule", name, text) for name in wrong]
+        notes.append(NodeNote("schedule", program.name, text))
+    elif hints and not isinstance(hints[0], int):
+        text = f"the option size_hints names this size, and the sizes are: {', '.join(sizes)}"
+        notes += [NodeNote("schedule", name, text) for name, _ in hints if name not in sizes]
+    if not isinstance(env.options.variant, str):
+        known = [node.name for node in program.nodes if isinstance(node, Kernel)]
+        text = f"the option variant names this kernel, and the kernels are: {', '.join(known)}"
+        notes += [NodeNote("schedule", name, text) for name, _ in env.options.variant if name not in known]
+    return notes
 
 
 def price_list(prices: Mapping[str, Sequence[float]], taken: str) -> str:

@@ -40,11 +40,6 @@ def named_like(ways: Mapping[str, Way], name: str) -> dict[str, Way]:
     return {name: next(iter(ways.values()))} if len(ways) == 1 else dict(ways)
 
 
-def with_nodes(variant: Variant, nodes: tuple[Kernel | Extern, ...]) -> Variant:
-    """The variant with other nodes."""
-    return replace(variant, nodes=nodes)
-
-
 def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: Notes, *, is_measured: bool) -> Way:
     """The kernel with the ways that are estimated to be nearly the fastest as variants.
 
