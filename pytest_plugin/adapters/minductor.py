@@ -185,7 +185,7 @@ class Session:
             report.calls,
             tuple(Storage(*row[:5], names=tuple(row[5:])) for row in report.storages),
             self.nonce,
-            tuple(dict.fromkeys(option for _, _, _, options, _ in report.variants for option in options)),
+            _forcible(report.variants),
         )
 
     def capture(self) -> Sequence[Graph]:
@@ -208,6 +208,13 @@ def _target(device: Device) -> Target | None:
     if device.kind in ("interpret", "compile"):
         return find_target(device.target)
     return None if device.kind in BUILT_IN else find_backend(device.kind).targets[0]
+
+
+def _forcible(rows: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
+    """The options of a Report's choices that the option `variant` forces, each once: not what only sizes pick."""
+    from minductor.options import VARIANTS
+
+    return tuple(dict.fromkeys(name for *_, options, _ in rows for name in options if name in VARIANTS))
 
 
 def _launches(compiled: Compiled) -> Mapping[str, LaunchMetadata]:

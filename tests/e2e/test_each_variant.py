@@ -23,7 +23,7 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def rows(device: Device) -> Tensor:
-    return torch.randn(8, 40000) if device.id == "cpu" else torch.randn(8, 3001)
+    return torch.randn(8, 40000) if device.id == "cpu" else torch.randn(8, 3001, device=str(device))
 
 
 @pytest.mark.each_variant
@@ -34,14 +34,21 @@ def test_a_reduction(compiled: Compile, device: Device, name: str) -> None:
 
 
 @pytest.mark.each_variant
+@pytest.mark.devices("interpret", "compile:sm_90", "cuda")
+def test_rows_of_symbolic_sizes(compiled: Compile, device: Device) -> None:
+    """How many bits indices have is no variant to force."""
+    compiled(ROWS["softmax"], rows(device), dynamic=True)
+
+
+@pytest.mark.each_variant
 @pytest.mark.devices("cpu", "compile:sm_90", "cuda")
-def test_a_scan(compiled: Compile) -> None:
+def test_a_scan(compiled: Compile, device: Device) -> None:
     """In Triton's interpreter, whose launches are dear, no scan is weighed."""
-    compiled(lambda x: x.cumsum(-1), torch.randn(400001))
+    compiled(lambda x: x.cumsum(-1), torch.randn(400001, device=str(device)))
 
 
 @pytest.mark.each_variant
 @pytest.mark.devices("interpret", "compile:sm_90", "cuda")
-def test_a_matrix_product(compiled: Compile) -> None:
-    options = {"autotune": True}
-    compiled(lambda a, b: F.gelu(a @ b) + 1, torch.randn(48, 64), torch.randn(64, 32), options=options)
+def test_a_matrix_product(compiled: Compile, device: Device) -> None:
+    a, b = torch.randn(48, 64, device=str(device)), torch.randn(64, 32, device=str(device))
+    compiled(lambda a, b: F.gelu(a @ b) + 1, a, b, options={"autotune": True})

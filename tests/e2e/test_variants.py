@@ -320,10 +320,11 @@ def test_sizes_pick_a_variant_without_a_clock(tmp_path: Path, wrapper: str, name
 
 
 @pytest.mark.devices("interpret", "cuda")
-def test_cut_rows_and_products_are_picked_by_size(compiled: Compile) -> None:
+def test_cut_rows_and_products_are_picked_by_size(compiled: Compile, device: Device) -> None:
     options = {"size_hints": {"s0": (16, 4096)}, "matmul": "native"}
-    compiled(lambda x: x.exp().sum(), torch.randn(1000), dynamic=True, options=options)
-    compiled(lambda a, b: a @ b, torch.randn(40, 32), torch.randn(32, 48), dynamic=True, options=options)
+    x, a, b = (torch.randn(size, device=str(device)) for size in ((1000,), (40, 32), (32, 48)))
+    compiled(lambda x: x.exp().sum(), x, dynamic=True, options=options)
+    compiled(lambda a, b: a @ b, a, b, dynamic=True, options=options)
 
 
 HINTED = [((64, 256, 4096), 2), ((16, 256, 4096), 3)]
