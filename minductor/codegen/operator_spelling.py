@@ -83,7 +83,7 @@ SPELLINGS: Mapping[str, Spelling] = {
     "floor": _same("floor"),
     "ceil": _same("ceil"),
     "trunc": _same("trunc"),
-    "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}", triton_int="{0}"),
+    "round": Spelling("libdevice.nearbyint({0})", "__builtin_rint{f}({0})", "{0}", triton_int="{0}"),
     "square": Spelling("{0} * {0}", "{0} * {0}", "md_mul_{t}({0}, {0})"),
     "relu": Spelling("tl.where({0} < 0, 0, {0})", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
     "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}", triton_bool="~{0}"),

@@ -102,6 +102,7 @@ def test_dynamo_traces_no_compiler() -> None:
         torch.compile(step, backend=backend)(torch.ones(4))
         return counters["frames"]["total"]
 
+    frames(Compiler())  # torch 2.11 also traces what the modules do that a first call imports
     assert frames(Compiler()) <= frames("aot_eager") + 1  # torch 2.11 traces typing.cast
 
 

@@ -352,13 +352,13 @@ def test_hints_whose_products_are_equal_share_a_variant(tmp_path: Path, hints: t
 
 
 @pytest.mark.devices("interpret", "cuda")
-def test_a_product_is_right_with_the_tile_of_each_hint(compiled: Compile) -> None:
+def test_a_product_is_right_with_the_tile_of_each_hint(compiled: Compile, device: Device) -> None:
     """Sizes near each hint, beside and between its tiles."""
     options = {"size_hints": {"s0": (16, 128, 1024)}, "matmul": "native"}
-    b = torch.randn(24, 40)
-    run = compiled(product, torch.randn(100, 24), b, dynamic=True, options=options)
+    b = torch.randn(24, 40, device=str(device))
+    run = compiled(product, torch.randn(100, 24, device=str(device)), b, dynamic=True, options=options)
     for rows in (13, 17, 129, 900):
-        run.again(torch.randn(rows, 24), b)
+        run.again(torch.randn(rows, 24, device=str(device)), b)
     launched = [what for graph in run.graphs for kind, what in graph.events if kind == "launch"]
     near_128, near_16, again_16, again_128, near_1024 = launched
     assert (near_16, near_128) == (again_16, again_128) and len({near_16, near_128, near_1024}) == 3

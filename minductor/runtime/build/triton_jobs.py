@@ -449,7 +449,7 @@ def _libdevice() -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(torch, name) for name in same.split()}
     special = {"cyl_bessel_i0": "i0", "cyl_bessel_i1": "i1", "erfcx": "erfcx", "normcdfinv": "ndtri"}
     found.update({name: getattr(torch.special, other) for name, other in special.items()})
-    found["rint"] = torch.round
+    found["nearbyint"] = torch.round
     return found
 
 
