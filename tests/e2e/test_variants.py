@@ -361,7 +361,9 @@ def test_a_product_is_right_with_the_tile_of_each_hint(compiled: Compile, device
         run.again(torch.randn(rows, 24, device=str(device)), b)
     launched = [what for graph in run.graphs for kind, what in graph.events if kind == "launch"]
     near_128, near_16, again_16, again_128, near_1024 = launched
-    assert (near_16, near_128) == (again_16, again_128) and len({near_16, near_128, near_1024}) == 3
+    assert (near_16, near_128) == (again_16, again_128)
+    tiles = 3 if device.id == "interpret" else 2  # on an H200 the two smaller hints share one
+    assert len({near_16, near_128, near_1024}) == tiles
 
 
 def test_the_variant_of_the_nearest_point_is_called() -> None:
