@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,28 @@ def test_sizes_whose_indices_need_64_bits_go_to_another_kernel(
         assert (fake.shape()[0], fake.shape()[3]) == ((size + 7) // 8, threads)
     wide = f"k {INDEX_BITS}=64"
     assert asked == [(wide, "aligned"), ("k", "any pointers"), (wide, "any pointers")]
+
+
+def test_sizes_without_a_factor_go_to_another_kernel(fake: Fake, way: Library | None) -> None:
+    """What is compiled for multiples of 4 and of 16 takes no other sizes, whether pointers are aligned or not."""
+    kinds = {"in0": "*fp32", "out1": "*fp64", "n": "i64", "f1": "fp64", "m": "i32"}
+    factors = {"n": 4, "m": 16}
+    launch = replace(LAUNCH, parameters=kinds, multiples=factors)
+    asked: list[tuple[str, bool]] = []
+
+    def compiled(other: LaunchMetadata, *, is_aligned: bool) -> Mapping[str, bytes]:
+        asked.append((other.name, is_aligned))
+        made = replace(BINARY, entry="k_any", threads=64 if is_aligned else 32, is_aligned=is_aligned)
+        assert not other.multiples
+        return {cubin_name(other.name): b"kernel 7k_any", BINARIES: json.dumps({other.name: asdict(made)}).encode()}
+
+    unaligned, aligned = (partial(compiled, is_aligned=is_aligned) for is_aligned in (False, True))
+    run = Kernels(files(BINARY, 7, launch), fake.driver, way, unaligned, aligned).bind("k")
+    given = torch.ones(16)
+    for n, m, offset, threads in ((12, 32, 0, 256), (12, 24, 0, 64), (14, 32, 0, 64), (13, 1, 1, 32), (0, 0, 4, 256)):
+        assert run(given, given[offset:], n, 0.0, m, STREAM) == 0
+        assert n == 0 or (fake.words(3)[2], fake.shape()[3]) == (n, threads)
+    assert asked == [("k any sizes", True), ("k any sizes", False)]
 
 
 def test_descriptors_are_given_copies_of_what_is_not_aligned(fake: Fake, way: Library | None) -> None:

@@ -49,7 +49,9 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
             symbols.append(line.symbol)
             functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
             choices = launch_choices_of(bodies[line.id], env) if env.options.autotune else ()
-            launches.append(launch_metadata(bodies[line.id], line.symbol, dtypes, choices))
+            # bits may depend on how many elements a thread loads at once
+            factors = () if env.options.deterministic else line.factors
+            launches.append(launch_metadata(bodies[line.id], line.symbol, dtypes, choices, factors))
     if not symbols:
         return ()
     module = Unit("kernels", unit_text(functions.values()), tuple(symbols), "py")

@@ -13,6 +13,7 @@ from itertools import pairwise
 from minductor.analysis.greatest_index import greatest_index
 from minductor.codegen.triton.triton_values import triton_type
 from minductor.core.dtypes import DType
+from minductor.core.expressions.bounds import known_factor
 from minductor.core.expressions.expr import (
     Const,
     Expr,
@@ -24,18 +25,22 @@ from minductor.core.expressions.expr import (
     Sum,
     Symbol,
     as_int,
+    const_and_terms,
+    expand,
     floordiv,
+    free_symbols,
     integer,
 )
-from minductor.ir.artefact.launch_metadata import COUNTER, INDEX_BITS, LaunchMetadata, Postfix
+from minductor.ir.artefact.launch_metadata import COUNTER, INDEX_BITS, MULTIPLE, LaunchMetadata, Postfix
 from minductor.ir.program.choices import Choice, defaults, open_choices
 from minductor.ir.program.loops import Loop, loops, positions
-from minductor.ir.program.nodes import Kernel
+from minductor.ir.program.nodes import Atomic, Kernel, Load, Store, all_ops
 from minductor.ir.program.signature import pointer_names, signature
 from minductor.target import Env
 
 GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
 INDEX = "INDEX"  # the type of indices in the text of kernels whose launches decide it
+LEAST_MULTIPLE = 4  # a smaller factor of a size hardly lets a thread load more at once
 LAST = "LAST_"  # begins the names of the block sizes of the parts that finish a kernel
 
 
@@ -176,11 +181,16 @@ def _chain(operands: Iterable[Postfix], operator: str) -> Postfix:
 
 
 def launch_metadata(
-    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], choices: Sequence[Choice] = ()
+    kernel: Kernel,
+    symbol: str,
+    dtypes: Mapping[str, DType],
+    choices: Sequence[Choice] = (),
+    factors: Sequence[int] = (),
 ) -> LaunchMetadata:
     """How the function `symbol` of a kernel is launched, with the default options of the kernel's choices.
 
-    `choices`: those of the kernel's choices whose options may be measured.
+    `choices`: those of the kernel's choices whose options may be measured. `factors`: what divides its numbers in the
+    example inputs.
     """
     found = defaults(kernel.choices)
     warps, stages, registers = (found.get(name) for name in ("warps", "stages", "registers"))
@@ -188,6 +198,8 @@ def launch_metadata(
     kinds = dict(parameters(kernel, dtypes))
     options = _options(kernel, choices)
     has_blocks = not options.keys() <= {"warps", "stages"}
+    sizes = zip(signature(kernel).sizes, factors, strict=False)
+    deciding = deciding_sizes(kernel) if any(factor >= LEAST_MULTIPLE for factor in factors) else ()
     bits = {INDEX_BITS: 32} if INDEX_BITS in kinds else {}
     return LaunchMetadata(
         symbol,
@@ -200,7 +212,26 @@ def launch_metadata(
         choices=options,
         grid=programs(kernel, options) if has_blocks else (),
         greatest_index=postfix(greatest_index(kernel) or integer(0)) if bits else (),
+        multiples={s.name: factor for s, factor in sizes if s in deciding and factor >= LEAST_MULTIPLE},
     )
+
+
+def deciding_sizes(kernel: Kernel) -> set[Symbol]:
+    """The sizes whose factors decide how many elements a thread loads at once: those of distances, and of masks."""
+    found: set[Symbol] = set()
+    near: set[Symbol] = set()  # the axes along which elements lie close together
+    for op in all_ops(kernel.body):
+        if isinstance(op.attrs, Load | Store | Atomic):
+            terms = (factor * term for term, factor in const_and_terms(expand(op.attrs.index))[1])
+            for symbols in (free_symbols(term) for term in terms if known_factor(term) % MULTIPLE):
+                sizes = [s for s in symbols if s.kind == "size"]
+                found.update(sizes)
+                near.update(() if sizes else symbols)
+    blocked = {dim.axis for part in part_kernels(kernel) for dim in tile_of(part) if dim.parameter}
+    for axis in kernel.axes:
+        if axis.name in blocked and axis.symbol in near and known_factor(axis.extent) % MULTIPLE:
+            found.update(s for s in free_symbols(axis.extent) if s.kind == "size")
+    return found
 
 
 def _options(kernel: Kernel, choices: Sequence[Choice]) -> dict[str, tuple[int, ...]]:

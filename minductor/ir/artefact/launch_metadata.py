@@ -46,6 +46,8 @@ COUNTER = "counter"
 # The name of the constant that says of how many bits a kernel's indices are, where sizes decide that; and the largest
 # index of 32 bits.
 INDEX_BITS, MOST_IN_INT32 = "INDEX_BITS", 2**31 - 1
+# The largest factor of a size that lets Triton load more elements at once: 16 bytes of the narrowest ones.
+MULTIPLE = 16
 # A whole number that a launch computes, in reverse Polish notation. An item is a constant, the name of an argument, or
 # one of the operators "+", "-", "*", "//", "%", "min" and "max", which takes the two values before it.
 Postfix: TypeAlias = tuple[int | str, ...]
@@ -69,6 +71,8 @@ class LaunchMetadata:
     # What no index exceeds, from the arguments. A call for which it is above MOST_IN_INT32 takes the launch `wide()`.
     # () where indices have as many bits for all sizes.
     greatest_index: Postfix = ()
+    # Powers of two of which the machine code takes sizes for multiples. Other calls take the launch `of_any_sizes()`.
+    multiples: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def name(self) -> str:
@@ -96,12 +100,17 @@ class LaunchMetadata:
             grid=(),
         )
 
+    def of_any_sizes(self) -> LaunchMetadata:
+        """The launch of machine code that takes no size for a multiple of anything."""
+        return replace(self, multiples={}, variant=f"{self.variant} any sizes".strip(), choices={}, grid=())
+
     def wide(self) -> LaunchMetadata:
-        """The launch with indices and sizes of 64 bits, where this one has indices of 32 bits."""
+        """The launch with indices and sizes of 64 bits, where this one has indices of 32 bits; it takes any sizes."""
         kinds = {name: "i64" if kind == "i32" else kind for name, kind in self.parameters.items()}
         label = f"{self.variant} {INDEX_BITS}=64".strip()
         blocks = {**self.blocks, INDEX_BITS: 64}
-        return replace(self, parameters=kinds, blocks=blocks, variant=label, choices={}, grid=(), greatest_index=())
+        fixed = replace(self, choices={}, grid=(), greatest_index=(), multiples={})
+        return replace(fixed, parameters=kinds, blocks=blocks, variant=label)
 
     def label(self, config: Mapping[str, int]) -> str:
         """How a config differs from this launch, such as "warps=8 XBLOCK=512"; "" if it does not."""

@@ -79,7 +79,8 @@ class KernelLine:
     integers. `errors`: the exception's name and message for each status, where status k is `errors[k - 1]`; a kernel
     without errors returns no status. A message is a template for `str.format` (see signature.py). `overwritten`: those
     of `written` whose old contents the kernel reads or adds to. `nonfinite`: "nan", "inf" and "-inf", where they are
-    constants of its body.
+    constants of its body. `factors`: for each of `numbers`, the power of two up to MULTIPLE that divides it in the
+    example inputs. It decides which of several right binaries is compiled first, and proves nothing.
     """
 
     id: str
@@ -92,6 +93,7 @@ class KernelLine:
     written: tuple[int, ...] = ()
     overwritten: tuple[int, ...] = ()
     nonfinite: tuple[str, ...] = ()
+    factors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from math import gcd
 
 from minductor.analysis.capturable_nodes import partitions
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, integer
 from minductor.core.names import kernel_name, unique_name
+from minductor.ir.artefact.launch_metadata import MULTIPLE
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage import is_foreign, storage_bytes
@@ -376,6 +378,7 @@ class _Planner:
         taken = {b.name for program in programs for b in program.buffers}
         taken.update(given.name for program in programs for given in program.inputs)
         taken.update(program.name for program in programs)
+        hints = dict(self.program.hints)
         for number, found in enumerate(self.defined.values()):
             name = unique_name(kernel_name(found.ops, number), taken)
             kernel = self.kernels[found.id]
@@ -383,6 +386,7 @@ class _Planner:
             takes = lines.KernelLine(found.id, name, found.parameters, found.digest, tuple(found.origins))
             kinds = tuple(size.kind for size in needs.sizes)
             takes = replace(takes, numbers=kinds, errors=needs.errors, nonfinite=nonfinite_constants(kernel))
+            takes = replace(takes, factors=tuple(gcd(hints.get(size, 1), MULTIPLE) for size in needs.sizes))
             written, overwritten = needs.places(needs.written), needs.places(needs.overwritten)
             defs.append(replace(takes, written=written, overwritten=overwritten))
         return tuple(defs)

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from minductor.ir.artefact.launch_metadata import LaunchMetadata
+from minductor.ir.artefact.launch_metadata import MULTIPLE, LaunchMetadata
 
 WARP: Mapping[str, int] = MappingProxyType({"cuda": 32, "hip": 64})  # threads
 
@@ -80,7 +80,14 @@ def kernel_text(functions: Mapping[str, ast.FunctionDef], launch: LaunchMetadata
         if one in functions and one not in needed:
             needed[one] = ast.unparse(functions[one])
             pending += [node.id for node in ast.walk(functions[one]) if isinstance(node, ast.Name)]
-    options = (launch.parameters, launch.blocks, launch.warps, launch.stages, launch.registers)
+    options = (
+        launch.parameters,
+        launch.blocks,
+        launch.warps,
+        launch.stages,
+        launch.registers,
+        *launch.multiples.items(),
+    )
     return "\n".join([*needed.values(), str(options)]).replace(launch.symbol, "kernel")
 
 
@@ -117,11 +124,12 @@ def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, i
 
     kinds = dict(launch.parameters)
     places = {name: (number,) for number, name in enumerate(kinds)}
+    aligned = {name: MULTIPLE for name, given in kinds.items() if is_aligned and given[0] == "*"}
     source = ASTSource(
         fn=getattr(module_of(text), launch.symbol),
         signature=kinds,
         constexprs={places[name]: size for name, size in launch.blocks.items()},
-        attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
+        attrs={places[name]: [["tt.divisibility", factor]] for name, factor in {**aligned, **launch.multiples}.items()},
     )
     target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
     # as in eager and in the interpreter: a product and a sum round twice, and no small number is taken for zero

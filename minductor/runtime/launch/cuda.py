@@ -51,7 +51,10 @@ Steps = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What launches need beside the binary. `kinds` has a letter per argument: p pointer, i integer, d double."""
+    """What launches need beside the binary.
+
+    `kinds` has a letter per argument: p pointer, i integer, d double; 2, 3 or 4 is a multiple of so many twos.
+    """
 
     entry: str  # the kernel's name in the binary
     kinds: str
@@ -62,10 +65,12 @@ class Launch:
     greatest_index: Steps = ()  # what no index exceeds, if the kernel relies on 32 bits to hold it
 
     def takes(self, args: Sequence[Any]) -> bool:
-        """Whether the kernel takes these arguments of the launch: aligned pointers, and sizes that are small enough."""
-        pointers = [arg.data_ptr() for kind, arg in zip(self.kinds, args, strict=True) if kind == "p"]
-        if self.is_aligned and any(pointer % ALIGNMENT for pointer in pointers):
-            return False
+        """Whether the kernel takes these arguments of the launch: pointers that are aligned, and such sizes."""
+        for kind, arg in zip(self.kinds, args, strict=True):
+            if kind == "p" and self.is_aligned and arg.data_ptr() % ALIGNMENT:
+                return False
+            if kind.isdecimal() and arg % (1 << int(kind)):
+                return False
         return not self.greatest_index or evaluate(self.greatest_index, args) <= MOST_IN_INT32
 
 
@@ -156,7 +161,7 @@ class Driver:
 
     def slow(self, symbol: str, kernel: int, launch: Launch, other: Callable[..., int]) -> Callable[..., int]:
         """The launch by ctypes, for a machine without a C++ compiler."""
-        types = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double}
+        types = {"p": ctypes.c_void_p, **dict.fromkeys("i234", ctypes.c_int64), "d": ctypes.c_double}
 
         def run(*args: Any) -> int:
             if len(args) != len(launch.kinds):

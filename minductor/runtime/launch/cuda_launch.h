@@ -3,7 +3,7 @@
 // Compiled once per machine (runtime/launch/cuda.py), without headers of Python or CUDA. Python's functions belong to the
 // stable ABI. The driver's functions are looked up in cuda.py, which passes their addresses.
 // A kernel is a built-in function made from a record, which starts with Python's PyMethodDef. Its self is the tuple
-// (address of the record, objects that keep the record alive, function to call for a pointer that is not aligned or for sizes whose indices need 64 bits).
+// (address of the record, objects that keep the record alive, function to call for arguments that the machine code does not take).
 
 struct _object;
 using PyObject = _object;
@@ -60,7 +60,7 @@ struct md_Launch {
   void* kernel;
   const md_Step* programs;
   const md_Step* greatest_index;  // what no index exceeds, if the kernel relies on 32 bits to hold it; else null
-  const char* kinds;  // of the arguments: p for a pointer, i an integer, d a double; the last one is the stream
+  const char* kinds;  // of the arguments: p for a pointer, i an integer, 2 to 4 one that is a multiple of so many twos, d a double; the last one is the stream
   int count;
   int threads;
   int shared;
@@ -142,17 +142,23 @@ PyObject* md_launch(PyObject* self, PyObject* const* arguments, long count) {
   md_Word words[MAX_ARGUMENTS + 3];
   void* parameters[MAX_ARGUMENTS + 3];
   long long low_bits = 0;
+  bool is_taken = true;  // whether the kernel takes these arguments
   for (long i = 0; i < count; i++) {
     parameters[i] = &words[i];
     if (launch->kinds[i] == 'p') {
       words[i].pointer = md_tensor_data(arguments[i]);
       low_bits |= words[i].integer;
     } else if (launch->kinds[i] == 'i') words[i].integer = PyLong_AsLongLong(arguments[i]);
+    else if (launch->kinds[i] < 'd') {
+      words[i].integer = PyLong_AsLongLong(arguments[i]);
+      is_taken &= words[i].integer % (1 << (launch->kinds[i] - '0')) == 0;
+    }
     else words[i].real = PyFloat_AsDouble(arguments[i]);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  bool is_wide = launch->greatest_index != nullptr && md_evaluate(launch->greatest_index, words) > MOST_IN_INT32;
-  if (is_wide || (launch->is_aligned && low_bits % ALIGNMENT != 0))
+  if (launch->greatest_index != nullptr) is_taken &= md_evaluate(launch->greatest_index, words) <= MOST_IN_INT32;
+  if (launch->is_aligned) is_taken &= low_bits % ALIGNMENT == 0;
+  if (!is_taken)
     return md_call_other(PyTuple_GetItem(self, 2), arguments, count);
   void* stream = words[count - 1].pointer;
   // Triton's kernels take two additional pointers, to scratch memory; kernels that need none ignore them.

@@ -7,7 +7,8 @@ errors of the workers and of the driver are raised.
 A start from the store reads the launches and loads the binaries: it imports no Triton. Kernels are compiled for
 pointers at multiples of 16 bytes. The first launch with another pointer compiles the kernel once more, without the
 assumption, and keeps the result in the store. So does the first launch for sizes whose indices need 64 bits, if the
-kernel is compiled for sizes whose indices fit 32 bits. Tensor descriptors require aligned pointers: a kernel that uses
+kernel is compiled for sizes whose indices fit 32 bits, and the first launch for sizes that have not the powers of
+two as factors that those of the first call have. Tensor descriptors require aligned pointers: a kernel that uses
 them is given copies of the tensors that are not aligned.
 """
 
@@ -58,7 +59,10 @@ class Binary:
 def launch_of(metadata: LaunchMetadata, binary: Binary) -> Launch:
     """What the driver needs for a launch."""
     arguments = metadata.arguments
-    kinds = "".join("p" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in arguments.values())
+    twos = {name: str(factor.bit_length() - 1) for name, factor in metadata.multiples.items()}
+    kinds = "".join(
+        "p" if kind[0] == "*" else "d" if kind == "fp64" else twos.get(name, "i") for name, kind in arguments.items()
+    )
     numbers = {name: number for number, name in enumerate(arguments)}
     counted, greatest = steps(metadata.programs, numbers), steps(metadata.greatest_index, numbers)
     # behind the kernel's own arguments: the counter, the scratch memory, and the stream
@@ -251,8 +255,8 @@ class Kernels:
 
         def make(name: str) -> Callable[..., int]:
             if name not in made:
-                plain, chosen = self._plain(launch), launch_of_name(name)
-                made[name] = plain if name == DEFAULT else self._bound(chosen, self._configured(chosen), plain)
+                plain = self._plain(launch)
+                made[name] = plain if name == DEFAULT else self._tuned(launch_of_name(name), plain)
             return made[name]
 
         def steps(name: str) -> Iterator[str]:
@@ -271,27 +275,39 @@ class Kernels:
 
     def _plain(self, launch: LaunchMetadata) -> Callable[..., int]:
         """The default launch of a kernel, which takes any pointers and sizes."""
-        if not launch.greatest_index:
-            return self._of_any_pointers(launch, self._files, _unreachable)
-        wide = launch.wide()
-        larger = _when_called(lambda: self._of_any_pointers(wide, self._configured(wide), _unreachable))
-        return self._of_any_pointers(launch, self._files, larger)
+        wide, other = launch.wide(), launch.of_any_sizes()
+        larger = _unreachable
+        if launch.greatest_index:
+            larger = _when_called(lambda: self._of_any_pointers(wide, self._configured(wide), _unreachable))
+        if not launch.multiples:
+            return self._of_any_pointers(launch, self._files, larger)
+        general = _when_called(lambda: self._of_any_pointers(other, self._configured(other), larger))
+        return self._of_any_pointers(launch, self._files, general)
+
+    def _tuned(self, launch: LaunchMetadata, plain: Callable[..., int]) -> Callable[..., int]:
+        """A launch that is not the default one, which is `plain`: that takes what no binary of this one takes."""
+        general = plain
+        if launch.multiples:
+            other = launch.of_any_sizes()
+            general = _when_called(lambda: self._bound(other, self._configured(other), plain))
+        return self._bound(launch, self._configured(launch), general)
 
     def _of_any_pointers(
-        self, launch: LaunchMetadata, files: Mapping[str, bytes], larger: Callable[..., int]
+        self, launch: LaunchMetadata, files: Mapping[str, bytes], general: Callable[..., int]
     ) -> Callable[..., int]:
         """A launch of a binary among the files, and of another one for pointers that are not aligned.
 
-        `larger` is called for sizes whose indices need 64 bits, where the binary has indices of 32 bits.
+        `general` is called for sizes that the binary does not take.
         """
         if DESCRIPTOR in self._text:
-            unaligned = _with_copies(self._bound(launch, files, larger), _written(launch))
+            unaligned = _with_copies(self._bound(launch, files, general), _written(launch))
         else:
-            unaligned = _when_called(lambda: self._bound(launch, self._unaligned(launch), larger))
+            slow = launch.of_any_sizes() if launch.multiples else launch
+            unaligned = _when_called(lambda: self._bound(slow, self._unaligned(slow), general))
 
         def other(*args: Any) -> int:
             is_aligned = not any(isinstance(arg, torch.Tensor) and arg.data_ptr() % ALIGNMENT for arg in args)
-            return larger(*args) if is_aligned else unaligned(*args)
+            return general(*args) if is_aligned else unaligned(*args)
 
         return self._bound(launch, files, other)
 

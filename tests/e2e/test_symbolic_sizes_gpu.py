@@ -1,10 +1,11 @@
-"""Indices of 32 bits on GPUs: proved to be enough, taken by the sizes of a call, or not taken."""
+"""What sizes of a call decide on GPUs: of how many bits indices are, and how many elements a thread loads at once."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -25,9 +26,10 @@ def made(fn: Callable[..., Any], *given: Tensor, dynamic: bool | None = True, **
     """The only graph of a function, for sm_90."""
     seen: list[Compiled] = []
     compiler = Compiler(observer=seen.append, is_dry=True)
-    chosen = {"target": "sm_90", "verify": True, **options}
     torch._dynamo.reset()
-    torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen), dynamic=dynamic)(*given)
+    with TemporaryDirectory() as store:  # which has no text that was made for other sizes
+        chosen = {"target": "sm_90", "verify": True, "cache_dir": store, **options}
+        torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen), dynamic=dynamic)(*given)
     (found,) = seen
     return found
 
@@ -85,6 +87,37 @@ def test_numbers_that_nothing_bounds_have_64_bits() -> None:
     (launch,) = launches(seen[0])
     assert INDEX_BITS not in launch.parameters and "i64" in launch.parameters.values()
     assert "tl.int64" in seen[0].sources[KERNELS] and by_bits(seen[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "factors"),
+    [((48, 40), {"s0": 16, "s1": 8}), ((48, 36), {"s0": 16, "s1": 4}), ((48, 33), {"s0": 16}), ((6, 33), {})],
+)
+def test_factors_of_the_first_sizes_let_a_thread_load_more_at_once(
+    size: tuple[int, int], factors: dict[str, int]
+) -> None:
+    found = made(lambda x, y: x.t() + y, torch.randn(size), torch.randn(size[::-1]))
+    (launch,) = launches(found)
+    assert launch.multiples == factors and not launch.of_any_sizes().multiples
+    if len(factors) == 2:
+        loads = [
+            compile_kernel(found.sources[KERNELS], one, "cuda", "90").assembly.count("ld.global.v4")
+            for one in (launch, launch.of_any_sizes())
+        ]
+        assert loads[0] > 0 == loads[1]
+
+
+def test_only_sizes_that_decide_are_held_to_their_factors() -> None:
+    """A number of rows decides nothing: another one takes the same machine code. Nor does it if bits must stay."""
+    rows = torch.randn(64, 48)
+    (launch,) = launches(made(lambda x: torch.softmax(x, -1), rows))
+    assert launch.multiples == {"s1": 16}
+    few = torch.randn(64, 48)
+    torch._dynamo.mark_dynamic(few, 0)
+    (launch,) = launches(made(lambda x: torch.softmax(x, -1), few, dynamic=None))
+    assert launch.multiples == {} and "s0" in launch.parameters
+    (launch,) = launches(made(lambda x: torch.softmax(x, -1), rows, deterministic=True))
+    assert launch.multiples == {}
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -162,9 +195,26 @@ def test_graphs_for_others_have_64_bits(tmp_path: Path) -> None:
 def test_more_elements_than_32_bits_count() -> None:
     """On a GPU, the same compiled function with few and with more than 2**31 elements."""
     run = torch.compile(lambda x, y: x[:, 1:] + y, backend=minductor.minductor, dynamic=True)
-    for rows in (300, (1 << 31) // 1000 + 9):
+    for rows in (300, 304, 301, (1 << 31) // 1000 + 9):
         x = torch.randint(0, 9, (rows, 1001), dtype=torch.int8, device="cuda")
         y = torch.randint(0, 9, (1000,), dtype=torch.int8, device="cuda")
         out = run(x, y)
         assert torch.equal(out[-50:], x[-50:, 1:] + y) and torch.equal(out[:50], x[:50, 1:] + y)
         assert out.sum(dtype=torch.int64) == x[:, 1:].sum(dtype=torch.int64) + rows * y.sum(dtype=torch.int64)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("first", [(64, 48), (63, 47), (62, 44)])
+def test_sizes_with_other_factors_than_the_first_ones(first: tuple[int, int]) -> None:
+    """On a GPU, one compiled function takes each binary, in any order."""
+    torch._dynamo.reset()
+
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x.t() + y, torch.softmax(x, -1)
+
+    run = torch.compile(fn, backend=minductor.minductor, dynamic=True)
+    for rows, columns in (first, (128, 80), (129, 80), (128, 81), (60, 36), first):
+        for offset in (0, 1):
+            x = torch.randn(rows * columns + 1, device="cuda")[offset:][: rows * columns].view(rows, columns)
+            y = torch.randn(columns, rows, device="cuda")
+            torch.testing.assert_close(run(x, y), fn(x, y))
