@@ -598,6 +598,34 @@ def test_the_launches_of_a_step_are_compiled_side_by_side(
         assert order == ["begin warps=4", "begin warps=16", "wait for warps=4", "wait for warps=16"]
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_idle_workers_compile_what_tuning_measures_first(fake: Fake, tmp_path: Path, workers: int) -> None:
+    """While a graph is built; a worker that has a kernel of the graph to compile does nothing else."""
+    begun: list[str] = []
+
+    class Noting(Pool):
+        def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+            made: LaunchMetadata = args[1]
+            begun.append(made.variant)
+            done: Future[Any] = Future()
+            done.set_result(KernelFacts(made.name, {}, made.warps, "", b"kernel 6k", 8, 0, 0, "k", 32 * made.warps))
+            return done
+
+    tuned = replace(LAUNCH, choices={"warps": (4, 8, 16)}, warps=8)
+    gpu = Gpu(lambda: Toolchain(probe(), os.environ), {}, fake.driver.path)
+    gpu.workers = Noting(workers)
+    made = gpu.build("def k(): ...", [tuned], "90")
+    ahead = ["", "warps=4", "warps=16"][:workers]
+    assert begun == ahead
+    contents = {**made, KERNELS: b"def k(): ...", LAUNCHES: print_launches([tuned]).encode()}
+    entry = Entry("key", "main", tmp_path, contents)
+    tuner = Tuner(lambda run: (run(), 1 / fake.shape()[3])[1])
+    run = gpu.kernels(entry, "90", Store(tmp_path / "store"), tuner).bind("k")
+    run(torch.ones(4), torch.ones(4, dtype=torch.float64), 8, 1.0, STREAM)
+    assert begun == ["", "warps=4", "warps=16"], "each once"
+    assert fake.shape()[3] == 32 * 16
+
+
 def test_a_launch_is_chosen_again_for_sizes_of_more_bits(
     fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Gpu:
         self._environ = environ
         self._driver = driver
         self._starting: list[Future[None]] = []
+        self._ahead: dict[tuple[str, str], Future[KernelFacts]] = {}  # by the module's text and the launch's
         self._counters = Counters()
 
     def expect(self, kernels: int) -> None:
@@ -94,13 +96,14 @@ class Gpu:
         """
         while self._starting:
             self._starting.pop().result()  # a job that finds nobody idle would start yet another worker
-        has_descriptors = DESCRIPTOR in text
+        has_descriptors, launches = DESCRIPTOR in text, tuple(launches)
         jobs = {
             launch.name: self.workers.submit(
                 compile_kernel, text, launch, "cuda", arch, is_aligned=launch.symbol not in unaligned or has_descriptors
             )
             for launch in launches
         }
+        self._compile_ahead(text, launches, arch)
         try:
             return files([job.result() for job in jobs.values()])
         except Exception as error:
@@ -108,6 +111,12 @@ class Gpu:
             kept = Path(tempfile.mkdtemp(prefix="minductor-failed-")) / KERNELS
             kept.write_text(text, encoding="utf-8")
             raise CompileFailed(f"{failed}: {_reason(error)}", kept=str(kept)) from error
+
+    def _compile_ahead(self, text: str, launches: Sequence[LaunchMetadata], arch: str) -> None:
+        """Begins to compile the launches that tuning measures first, on workers that have nothing else to do."""
+        steps = (launch.configured(near) for launch in launches for near in neighbours(launch.choices, launch.config))
+        for step in islice(steps, max(0, self.workers.size - len(launches))):
+            self._ahead[text, str(step)] = self.workers.submit(compile_kernel, text, step, "cuda", arch)
 
     def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
         """The kernels of an artefact from `build`. The tuner chooses between launches if there are several."""
@@ -129,7 +138,8 @@ class Gpu:
             """Starts to compile launches side by side, but for those that the store has."""
             for launch in wanted:
                 if launch.name not in compiling and store.get(key_of(launch)) is None:
-                    compiling[launch.name] = self.workers.submit(compile_kernel, text, launch, "cuda", arch)
+                    begun = self._ahead.pop((text, str(launch)), None)
+                    compiling[launch.name] = begun or self.workers.submit(compile_kernel, text, launch, "cuda", arch)
 
         def configured(launch: LaunchMetadata) -> Mapping[str, bytes]:
             """The files of one kernel for a launch that is not the default one. They are kept in the store."""
