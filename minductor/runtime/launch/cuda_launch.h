@@ -73,16 +73,29 @@ static long long md_floordiv(long long a, long long b) {
   return quotient - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+// A result that does not fit in 64 bits is the largest number or the smallest: a bound of indices may exceed them by far.
 static long long md_apply(md_Code code, long long a, long long b) {
+  long long result = 0;
+  bool is_negative = false;
   switch (code) {
-    case ADD: return a + b;
-    case SUB: return a - b;
-    case MUL: return a * b;
+    case ADD:
+      if (!__builtin_add_overflow(a, b, &result)) return result;
+      is_negative = a < 0;
+      break;
+    case SUB:
+      if (!__builtin_sub_overflow(a, b, &result)) return result;
+      is_negative = a < 0;
+      break;
+    case MUL:
+      if (!__builtin_mul_overflow(a, b, &result)) return result;
+      is_negative = (a < 0) != (b < 0);
+      break;
     case FLOORDIV: return md_floordiv(a, b);
     case MOD: return a - b * md_floordiv(a, b);
     case MIN: return a < b ? a : b;
     default: return a > b ? a : b;
   }
+  return is_negative ? -__LONG_LONG_MAX__ - 1 : __LONG_LONG_MAX__;
 }
 
 static long long md_evaluate(const md_Step* step, const md_Word* words) {
