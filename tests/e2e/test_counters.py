@@ -27,6 +27,12 @@ LAST = "tl.atomic_add(counter, 1, sem='acq_rel', scope='gpu') == tl.num_programs
 LENGTH = 1 << 17
 NEVER = 1e9  # as `finish.TIE`: no launch is worth saving
 
+
+def added(x: Tensor) -> Tensor:
+    """An atomic sum of a single point, in a kernel that has axes of other parts."""
+    return torch.zeros_like(x).scatter_add(0, x.long() % 1, x)
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = {
     "sum": (lambda x: x.sum(), lambda: (torch.randn(LENGTH),)),
     "sum of an odd length": (lambda x: x.sum(), lambda: (torch.randn(100_003),)),
@@ -40,6 +46,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "two": (lambda x, y: (x.sum() * 2, y.amax()), lambda: (torch.randn(LENGTH), torch.randn(LENGTH))),
     "rows": (lambda x: x.sum(1), lambda: (torch.randn(4, LENGTH),)),
     "normed": (lambda x: x / x.norm(), lambda: (torch.randn(LENGTH),)),
+    "scattered": (lambda x: added(x.sum(0, keepdim=True)), lambda: (torch.randn(LENGTH),)),
 }
 
 
