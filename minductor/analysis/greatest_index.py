@@ -53,6 +53,7 @@ def greatest_index(kernel: Kernel) -> Expr | None:
                 indices.append(expr)
             case Check(symbol, size):
                 limits[symbol] = size
+                indices.append(size)  # compared with the index, which may be multiplied by 0
             case _:
                 pass
     needed = [*(axis.extent + LARGEST_BLOCK for axis in kernel.axes), *indices]

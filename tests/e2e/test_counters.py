@@ -90,6 +90,17 @@ def test_equals_eager_whichever_program_is_the_last(
     assert texts and not any(LAST in text for text in texts)
 
 
+def test_an_atomic_of_one_point_beside_the_axes_of_other_parts(interpreting: Compiler, tmp_path: Path) -> None:
+    """Each point of its own part adds a term: the verifier must not ask for axes of the other one."""
+
+    def added(x: Tensor) -> tuple[Tensor, Tensor]:
+        total = x.exp().sum(0, keepdim=True)
+        return total, torch.zeros_like(total).scatter_add(0, total.long() % 1, total)
+
+    x = torch.randn(5000)
+    torch.testing.assert_close(run(interpreting, added, (x,), tmp_path), added(x))
+
+
 def test_sizes_of_the_call(interpreting: Compiler) -> None:
     torch._dynamo.reset()
     options = {"target": "interpret", "verify": True}

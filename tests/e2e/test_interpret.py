@@ -148,6 +148,17 @@ def test_sizes_of_the_call(compiler: Compiler) -> None:
         torch.testing.assert_close(double(x), (x * 2).sum(1), rtol=2e-5, atol=2e-5)
 
 
+def test_an_index_that_can_only_be_0_adds_nothing_to_its_block(tmp_path: Path) -> None:
+    """The rule of blocks must not ask what another index would do."""
+    x, index = torch.randn(2, 2, 1), torch.tensor([0, -1])
+    made = Compiler()
+    options = {"target": "interpret", "cache_dir": str(tmp_path), "verify": True}
+    torch._dynamo.reset()
+    result = torch.compile(lambda x, i: x[..., i], backend=lambda gm, i: made(gm, i, options=options))(x, index)
+    made.artefacts.interpreter.close()
+    assert torch.equal(result, x[..., index])
+
+
 def test_numbers_of_the_call_have_64_bits(compiler: Compiler) -> None:
     backend = lambda gm, i: compiler(gm, i, options={"target": "interpret"})  # noqa: E731
     x, n = torch.arange(40), 10**9

@@ -120,6 +120,14 @@ def test_only_sizes_that_decide_are_held_to_their_factors() -> None:
     assert launch.multiples == {}
 
 
+def test_the_size_that_an_index_is_checked_against_has_as_many_bits() -> None:
+    """The dimension is expanded: no address depends on the index, and yet the index must not be refused."""
+    found = made(lambda x, y, i: x.expand(y.shape[0])[i], torch.randn(1), torch.randn(50), torch.tensor([3, 5, 7]))
+    (launch,) = launches(found)
+    checked = re.search(r"v0 < (s\d+)", found.sources[KERNELS])
+    assert checked is not None and launch.parameters[checked[1]] == "i32" and checked[1] in launch.greatest_index
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_both_compute_the_same(bits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The interpreter takes the launch for larger sizes if these are larger than a limit, here of the test's own."""

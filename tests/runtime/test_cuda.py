@@ -280,6 +280,24 @@ def test_sizes_without_a_factor_go_to_another_kernel(fake: Fake, way: Library | 
     assert asked == [("k any sizes", True), ("k any sizes", False)]
 
 
+@pytest.mark.parametrize("size", [1 << 21, 1 << 22, (1 << 22) + 9])
+def test_a_bound_of_more_than_64_bits_is_a_large_one(fake: Fake, way: Library | None, size: int) -> None:
+    """The bound of a quotient's multiple exceeds the index by far; modulo 2**64 it would be 0 or negative."""
+    kinds = {"in0": "*fp32", "out1": "*fp64", "n": "i32", "f1": "fp64", INDEX_BITS: "constexpr"}
+    narrow = replace(LAUNCH, parameters=kinds, blocks={INDEX_BITS: 32}, greatest_index=("n", "n", "n", "*", "*"))
+    called: list[str] = []
+
+    def wide(launch: LaunchMetadata) -> Mapping[str, bytes]:
+        called.append(launch.name)
+        binaries = json.dumps({launch.name: asdict(BINARY)})
+        return {cubin_name(launch.name): f"kernel 6{BINARY.entry}".encode(), BINARIES: binaries.encode()}
+
+    run = Kernels(files(BINARY, launch=narrow), fake.driver, way, refuse, wide).bind("k")
+    given = torch.ones(16)
+    assert run(given, given, 9, 0.0, STREAM) == 0 and called == []
+    assert run(given, given, size, 0.0, STREAM) == 0 and called == [f"k {INDEX_BITS}=64"]
+
+
 def test_descriptors_are_given_copies_of_what_is_not_aligned(fake: Fake, way: Library | None) -> None:
     """The first tensor is read, the second written: the fake driver writes nothing, so that it comes back as it was."""
     made = {**files(BINARY), KERNELS: f"x = {DESCRIPTOR}in0)".encode()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import DType, compute_dtype
@@ -175,12 +176,34 @@ def _scalars_stand_alone(program: ir.Program) -> Iterator[str]:
 def _ops_well_formed(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         order = [axis.name for axis in kernel.axes]
-        yield from (f"{kernel.name}: {fault}" for fault in _body(kernel.body, order, {}, is_region=False))
+        faults = _body(kernel.body, order, {}, _points(kernel), is_region=False)
+        yield from (f"{kernel.name}: {fault}" for fault in faults)
         if not any(op.is_effect for op in kernel.body.ops):
             yield f"{kernel.name} has no effect"
 
 
-def _body(body: ir.Body, order: list[str], checks: dict[str, frozenset[str]], *, is_region: bool) -> Iterator[str]:
+def _points(kernel: ir.Kernel) -> dict[int, set[str]]:
+    """By the position of each operation of a bundled kernel, the axes of its part; {} for other kernels."""
+    schedule, found = kernel.schedule, dict[int, set[str]]()
+    if schedule is None or not schedule.parts:
+        return found
+    for start, stop in pairwise((0, *schedule.parts, len(schedule.steps))):
+        steps = schedule.steps[start:stop]
+        axes = {loop.axis for loop in loops(steps)}
+        axes.update(axis for position in positions(steps) for axis in kernel.body.ops[position].loop_axes)
+        found |= dict.fromkeys(positions(steps), axes)
+    return found
+
+
+def _body(
+    body: ir.Body,
+    order: list[str],
+    checks: dict[str, frozenset[str]],
+    points: Mapping[int, set[str]] = MappingProxyType({}),
+    *,
+    is_region: bool,
+) -> Iterator[str]:
+    """Faults of operations. `points`: the axes whose points each operation runs at, if these are not all of `order`."""
     checks = dict(checks)
     for position, op in enumerate(body.ops):
         if any(a >= position or a < 0 for a in op.args):
@@ -194,7 +217,7 @@ def _body(body: ir.Body, order: list[str], checks: dict[str, frozenset[str]], *,
             yield f"%{position} = {op.name}: {fault}"
         axes, unknown = _axes(op, body, checks)
         if isinstance(op.attrs, ir.Atomic) and op.attrs.kind in ("add", "mul"):
-            axes |= set(order)  # each point of the kernel adds a term
+            axes |= points.get(position, set(order))  # each point of the kernel adds a term
         if unknown:
             yield f"%{position} uses symbol {unknown} that no check before it makes"
         expected = tuple(a for a in order if a in axes)
@@ -450,7 +473,7 @@ def _touched(body: ir.Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[
 def _is_index(block: BlockAccess, index: Expr, axes: tuple[ir.Axis, ...]) -> bool:
     written = block.index({axis.name: axis.symbol for axis in axes})
     found = ir.symbols_in((index, written, axes))
-    sizes = {s.name: max(s.lo or 0, 2) for s in found if s.kind != "axis"}
+    sizes = {s.name: max(s.lo or 0, 2 if s.hi is None else min(s.hi, 2)) for s in found if s.kind != "axis"}
     for thirds in range(4):
         at = {axis.name: (evaluate(axis.extent, sizes) - 1) * thirds // 3 for axis in axes}
         if evaluate(index, sizes | at) != evaluate(written, sizes | at):

@@ -53,7 +53,8 @@ Steps = Sequence[tuple[int, int]]
 class Launch:
     """What launches need beside the binary.
 
-    `kinds` has a letter per argument: p pointer, i integer, d double; 2, 3 or 4 is a multiple of so many twos.
+    `kinds` has a letter per argument: p pointer, i integer, d double; 2, 3 and 4 an integer that 2 to
+    this power divides.
     """
 
     entry: str  # the kernel's name in the binary

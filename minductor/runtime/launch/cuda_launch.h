@@ -60,7 +60,9 @@ struct md_Launch {
   void* kernel;
   const md_Step* programs;
   const md_Step* greatest_index;  // what no index exceeds, if the kernel relies on 32 bits to hold it; else null
-  const char* kinds;  // of the arguments: p for a pointer, i an integer, 2 to 4 one that is a multiple of so many twos, d a double; the last one is the stream
+  // Of the arguments: p for a pointer, i an integer, d a double; 2, 3 and 4 for an integer that this power of two divides.
+  // The last one is the stream.
+  const char* kinds;
   int count;
   int threads;
   int shared;
@@ -73,16 +75,29 @@ static long long md_floordiv(long long a, long long b) {
   return quotient - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+// A result that does not fit in 64 bits is the largest number or the smallest: a bound of indices may exceed them by far.
 static long long md_apply(md_Code code, long long a, long long b) {
+  long long result = 0;
+  bool is_negative = false;
   switch (code) {
-    case ADD: return a + b;
-    case SUB: return a - b;
-    case MUL: return a * b;
+    case ADD:
+      if (!__builtin_add_overflow(a, b, &result)) return result;
+      is_negative = a < 0;
+      break;
+    case SUB:
+      if (!__builtin_sub_overflow(a, b, &result)) return result;
+      is_negative = a < 0;
+      break;
+    case MUL:
+      if (!__builtin_mul_overflow(a, b, &result)) return result;
+      is_negative = (a < 0) != (b < 0);
+      break;
     case FLOORDIV: return md_floordiv(a, b);
     case MOD: return a - b * md_floordiv(a, b);
     case MIN: return a < b ? a : b;
     default: return a > b ? a : b;
   }
+  return is_negative ? -__LONG_LONG_MAX__ - 1 : __LONG_LONG_MAX__;
 }
 
 static long long md_evaluate(const md_Step* step, const md_Word* words) {
