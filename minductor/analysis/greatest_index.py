@@ -1,7 +1,8 @@
 """The greatest index of a kernel: whether 32 bits hold all of its indices, always or for some sizes of a call.
 
-Takes a Kernel. Gives an expression of sizes that no index, no extent and no intermediate result exceeds. Refuses
-(None) kernels whose indices have no such bound, as for a number that may be negative.
+Takes a Kernel. Gives an expression of sizes that no index, no extent and no operand of a division exceeds. Refuses
+(None) kernels whose indices have no such bound, as for a number that may be negative. Sums and products may exceed it
+on their way to a result that does not: they wrap around there and back.
 
 Adding and multiplying numbers of 64 bits takes a GPU several instructions, and dividing them more than a hundred.
 
@@ -71,7 +72,7 @@ class _Unbounded(Exception):
 
 
 def bounds(exprs: Iterable[Expr], limits: Extents) -> list[Expr] | None:
-    """Expressions that the expressions, and all intermediate results, do not exceed; None if there are none.
+    """What the expressions, and the operands of divisions in them, do not exceed; None if nothing bounds them.
 
     `limits`: the extent of each axis, and the size that a checked index stays below.
     """
@@ -87,7 +88,7 @@ def bounds(exprs: Iterable[Expr], limits: Extents) -> list[Expr] | None:
 def _bound(expr: Expr, limits: Extents, found: dict[Expr, None]) -> Expr:
     """What the magnitude of an expression does not exceed.
 
-    `found` takes the bounds of what is divided. Sums and products may wrap around on their way to a small result.
+    `found` takes the bounds of what is divided.
     """
     match expr:
         case Const(value):
