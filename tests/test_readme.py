@@ -10,13 +10,15 @@ import pytest
 from minductor.core import errors
 from minductor.options import ENVIRONMENT, MODES, OPTION_RULES, Options
 from tests.house.rules import ROOT
+from tests.snippets import snippets
 
-FOLDERS = ("minductor", "pytest_plugin", "tests", "docs", "benchmarks")
+FOLDERS = ("minductor", "pytest_plugin", "tests", "docs", "benchmarks", "examples")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")))]
 FILES = [path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
-EXAMPLES = {"my_compiler/testing.py", "tests/test_first.py", "tests/test_norm.py"}  # of files that a reader may make
+# of files that a reader may make
+EXAMPLES = {"my_compiler/testing.py", *(f"tests/test_{name}.py" for name in ("first", "known", "faults", "norm"))}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BLOCKS = [block.text for block in snippets(README) if block.language == "python"]
 
 
 def options_table() -> list[str]:
@@ -73,7 +75,7 @@ def test_explained_example_is_what_is_printed() -> None:
     import minductor
     from docs import layer_norm
 
-    (shown,) = re.findall(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (shown,) = [block.text for block in snippets(README) if block.language == "text"]
     printed = str(minductor.explain(layer_norm.layer_norm, *layer_norm.example_inputs()))
     assert shown_in_order(shown, printed) == ""
     assert shown_in_order(shown.replace("mul %0 %1", "mul %1 %0"), printed) != ""
