@@ -75,7 +75,7 @@ def hunt(given: argparse.Namespace, folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Hunts for a bug in a compiler.")
     parser.add_argument("--fault", default="operands-turned", help="the name of a mutant; empty: none")
     parser.add_argument("--programs", type=int, default=50, help="how many random programs to try")
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")

@@ -106,7 +106,7 @@ def written(model: GPT, prompt: str, context: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Trains a small GPT in eager and compiled.")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--context", type=int, default=32)

@@ -4,9 +4,9 @@
 
 A backend is a record of functions. This one prints a kernel as a Python function of flat arrays, in which each value is
 an array over the kernel's axes. Fusion, memory planning, the store and autograd are minductor's. The program shows the
-kernel of a softmax, runs it, and compares it with eager; then it trains one step, and shows what became a call.
+kernels of two functions and of their gradients, compares them with eager, and says what became a call.
 
-minductor does to torch what this machine cannot say: whatever is not in SPELLINGS or in `text_of` stands in LACKS. So a
+minductor leaves to torch what this machine cannot say: LACKS names all that is not in SPELLINGS or in `text_of`. So a
 backend begins small and grows. docs/backends.md is the guide; tests/example_backend is a device that torch knows, with
 loops, 16-bit floats and tests.
 """
@@ -151,7 +151,7 @@ BACKEND = Backend(kind="array", api_version=2, targets=(TARGET,), probe=lambda: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Compiles two functions for a device of NumPy.")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--columns", type=int, default=6)
     given = parser.parse_args()

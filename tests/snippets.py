@@ -163,7 +163,7 @@ class Walk:
         """Runs a command and returns what it prints. minductor, python FILE and pytest run in this process."""
         words = shlex.split(command, comments=True)
         set_before = takewhile(lambda found: found, map(VARIABLE.fullmatch, words))
-        variables = dict(found.groups() for found in set_before if found)
+        variables = {found[1]: found[2] for found in set_before if found}
         program, *rest = words[len(variables) :]
         self.forget()  # what this process compiled: a command has a process of its own
         with mock.patch.dict(os.environ, variables):

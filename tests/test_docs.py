@@ -4,6 +4,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def import_all(folder: Path) -> None:
     """Imports what a run of pytest within this process would import, and forget: torch must not be loaded twice."""
     for module in ("adapters.minductor", "faults.trials", "oracle.compiled", "session", "plugin"):
         importlib.import_module(f"pytest_plugin.{module}")
-    options = {"cache_dir": str(folder / "other")}
+    options: Any = {"cache_dir": str(folder / "other")}
     x = torch.ones(2, 3, requires_grad=True)
     torch.compile(lambda x: x.softmax(-1), backend="minductor", options=options)(x).sum().backward()
 

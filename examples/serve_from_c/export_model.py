@@ -37,7 +37,7 @@ class NearestPrototype(nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Exports a classifier for a program in C.")
     parser.add_argument("folder", type=Path, help="a folder that may be there; `model` in it may not")
     parser.add_argument("--features", type=int, default=16)
     parser.add_argument("--classes", type=int, default=4)

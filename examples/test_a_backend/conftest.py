@@ -9,4 +9,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def size(request: pytest.FixtureRequest) -> int:
-    return request.config.getoption("--size")
+    return int(request.config.getoption("--size") or 1)

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import minductor
+from minductor.backends import unregister_backend
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
 from pytest_plugin.faults.mutants import mutated
 from tests.house.rules import ROOT
@@ -28,7 +30,7 @@ def run(
     """Runs an example as a script does, in this process and with a cache of its own. Returns what it prints."""
     monkeypatch.setenv("MINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
 
-    def run_example(name: str, *words: object, **names: object) -> str:
+    def run_example(name: str, *words: object, **names: Any) -> str:
         minductor.minductor.reset()
         torch.compiler.reset()
         path = EXAMPLES / f"{name}.py"
@@ -76,7 +78,7 @@ def test_write_a_device_notices_a_wrong_kernel(run: Run) -> None:
         with pytest.raises(SystemExit, match="the kernels are wrong"):
             run("write_a_device", SPELLINGS=("tanh", "np.sin({0})"))
     finally:
-        minductor.backends.unregister_backend("array")
+        unregister_backend("array")
 
 
 def test_hunt_a_bug(run: Run, tmp_path: Path) -> None:

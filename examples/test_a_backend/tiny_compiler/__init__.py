@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 # The number that changes nothing as the second operand.
-NEUTRAL: Mapping[Callable[..., Any], float] = {
+NEUTRAL: Mapping[Any, float] = {
     **dict.fromkeys((operator.mul, operator.truediv, torch.mul, torch.div), 1),
     **dict.fromkeys((operator.add, operator.sub, torch.add, torch.sub), 0),
 }

@@ -56,16 +56,16 @@ class Session:
         return torch.compile(fn, backend=self._backend, fullgraph=True, dynamic=dynamic)
 
     def _backend(self, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        run = tiny(gm, inputs, observer=self._note)
-        events = self.graphs[-1].events
-        return partial(_launch, run, events)
+        events: list[tuple[str, str]] = []
+        return partial(_launch, tiny(gm, inputs, observer=partial(self._note, events)), events)
 
-    def _note(self, gm: Any) -> None:
+    def _note(self, events: list[tuple[str, str]], gm: Any) -> None:
         """Reports a graph: each operation that is left counts as a kernel, and the graph's code is its text."""
         left = [node.name for node in gm.graph.nodes if node.op.startswith("call")]
         facts = Facts(kernels=len(left), externs=0, kernel_names=tuple(left))
         text = gm.code.strip() + "\n"
-        self.graphs.append(Graph("forward", (Kernel("graph", "py", text),), facts=facts, events=[], nonce=self.nonce))
+        kernels = (Kernel("graph", "py", text),)
+        self.graphs.append(Graph("forward", kernels, facts=facts, events=events, nonce=self.nonce))
 
     def capture(self) -> Sequence[Graph]:
         return self.graphs
