@@ -286,6 +286,7 @@ class Compiler:
             refused.where = sources(gm).of(refused.node)
             raise
         self.trace(env).beside(role, lambda folder: _write_runnable(folder, entry, graph, gm, env))
+        self.trace(env).finish(role, entry.contents, graph, gm, env)
         self._observe(entry, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
@@ -507,7 +508,7 @@ class Compiler:
         if made is program:
             return program, plan
         seconds = time.perf_counter() - start
-        self.trace(env).stage(graph.role, "choices", seconds, counts(made), (), None, partial(shown, made))
+        self.trace(env).stage(graph.role, "choices", seconds, counts(made), (), None, partial(shown, made), made)
         value = made
         for stage in _stages(backend):
             if stage.gives == "plan":
@@ -536,14 +537,14 @@ class Compiler:
         if env.options.verify:
             self._verify(stage, value, result)
         notes = list(new_notes(value, result))
-        self.trace(env).stage(role, stage.name, seconds, counts(result), notes, None, partial(shown, result))
+        self.trace(env).stage(role, stage.name, seconds, counts(result), notes, None, partial(shown, result), result)
         return result
 
     def _run_graph_pass(self, graph_pass: Stage, graph: Graph, role: Role, env: Env) -> Graph:
         """What a graph pass gives; it is traced only if it changes the graph."""
         result, seconds = _timed(graph_pass, graph, env)
         if result is not graph:
-            self.trace(env).stage(role, graph_pass.name, seconds, counts(result), (), None, result.text)
+            self.trace(env).stage(role, graph_pass.name, seconds, counts(result), (), None, result.text, result)
         return result
 
     def _run_steps(self, stage: Stage, value: Any, role: Role, env: Env) -> tuple[Any, float]:

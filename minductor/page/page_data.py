@@ -1,0 +1,153 @@
+"""What a page shows, as one JSON document: the data between the compiler and the page's script.
+
+Takes the records of graphs. Gives a dict of JSON values; `document` says what it holds. A number in a list `nodes` is
+the number of an ATen node in the graph's `nodes`; the number of a line counts from 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minductor.ir.plan.plan import Plan
+from minductor.ir.program.nodes import Program
+from minductor.ir.report.refusals import MAX_DISTANCE, MAX_NEIGHBOURS
+from minductor.ir.report.report import Report
+from minductor.page.page_code import kernel_code, plain_code, wrapper_code
+from minductor.page.page_files import Files
+from minductor.page.page_highlight import CLASSES, is_highlighting
+from minductor.page.page_kernels import kernel_rows, made_by, stored_rows
+from minductor.page.page_machine import machine_code
+from minductor.page.page_nodes import Nodes
+from minductor.page.page_records import GraphRecords
+from minductor.page.page_stages import LineTable, stage_rows
+from minductor.version import __version__
+
+SCHEMA = 1
+
+
+def document(graphs: Sequence[dict[str, Any]], files: Files) -> dict[str, Any]:
+    """The document of a page: the user's `files`, and the `graphs` that `graph_data` has made.
+
+    `classes`: the names of the classes in `marks`, which are numbers of a class and a length in turns.
+    """
+    return {
+        "schema": SCHEMA,
+        "minductor": __version__,
+        "classes": list(CLASSES),
+        "highlighted": is_highlighting(),
+        "limits": {"neighbours": MAX_NEIGHBOURS, "distance": MAX_DISTANCE},
+        "files": files.rows(),
+        "graphs": list(graphs),
+    }
+
+
+def graph_data(records: GraphRecords, name: str, files: Files) -> dict[str, Any]:
+    """One graph as JSON.
+
+    - `nodes`, `drawing`: the ATen nodes with their places, users' lines and module paths; the edges between them.
+    - `texts`, `of`, `stages`: the different lines of all stages, their nodes, and the lines of each stage by number.
+    - `kernels`: kernels and calls with their nodes, schedules, alternatives and estimated seconds.
+    - `code`, `wrapper`, `machine`: the generated texts with the nodes of their lines, and what they compile to.
+    - `memory`, `choices`: the storages, calls and choices of the report. `why`: what `why_not` answers from.
+    """
+    nodes = Nodes()
+    if records.graph is not None:
+        nodes.read(records.graph)
+    program = _last(records, Program)
+    plan = _last(records, Plan)
+    made = made_by(program) if program is not None else {}
+    given = {row["name"]: (row["name"],) for row in nodes.rows if row["kind"] in ("input", "constant")}
+    table = LineTable(nodes)
+    stages = stage_rows(records.graph, records.stages, table, made | given)
+    code, wrapper = _texts(records, nodes, made | given)
+    report = _report(records)
+    if program is not None and plan is not None and records.env is not None:
+        kernels = kernel_rows(program, plan, records.env, nodes)
+    elif report is not None:
+        kernels = stored_rows(report, _by_function(code))
+    else:
+        kernels = []
+    if records.gm is not None:
+        nodes.locate(records.gm, files)
+    symbols = report.kernel_names if report else ()
+    return {
+        "name": name,
+        "role": records.role,
+        "target": records.env.target.name if records.env else "",
+        "failure": records.failure,
+        "drawing": nodes.draw(),
+        "nodes": nodes.rows,
+        "texts": table.texts,
+        "of": table.of,
+        "stages": stages,
+        "kernels": kernels,
+        "code": code,
+        "wrapper": wrapper,
+        "machine": machine_code(records.contents, symbols),
+        **({} if report is None else _facts(report, nodes, made | given)),
+    }
+
+
+def _last(records: GraphRecords, kind: type[Any]) -> Any:
+    """The last value of a kind that a stage gave."""
+    return next((stage.value for stage in reversed(records.stages) if isinstance(stage.value, kind)), None)
+
+
+def _report(records: GraphRecords) -> Report | None:
+    text = records.contents.get("report.json")
+    return None if text is None else Report.from_json(json.loads(text))
+
+
+def _texts(
+    records: GraphRecords, nodes: Nodes, made: Mapping[str, tuple[str, ...]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The files with kernels, and those of the wrapper."""
+    texts = {name: text for stage in records.stages for name, text in stage.sources.items()}
+    report = _report(records)
+    symbols = report.kernel_names if report else ()
+    code: list[dict[str, Any]] = []
+    wrapper: list[dict[str, Any]] = []
+    for file, text in texts.items():
+        if file.startswith("wrapper") and not file.endswith(".json"):
+            wrapper.append(wrapper_code(file, text, nodes, made))
+        elif file.startswith("wrapper"):
+            wrapper.append(plain_code(file, text))
+        elif file.endswith(".json"):
+            code.append(plain_code(file, text))
+        else:
+            code.append(kernel_code(file, text, nodes, symbols, {}))
+    return code, wrapper
+
+
+def _by_function(code: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """The ATen nodes of each generated function."""
+    found: dict[str, list[int]] = {}
+    for each in code:
+        of = [numbers for count, numbers in each["runs"] for _ in range(count)]
+        for symbol, start, end in each.get("functions", ()):
+            found[symbol] = sorted({number for numbers in of[start:end] for number in numbers})
+    return found
+
+
+def _facts(report: Report, nodes: Nodes, made: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """What the report of a graph says."""
+    storages = [
+        {
+            "owner": owner,
+            "bytes": size,
+            "birth": birth,
+            "death": death,
+            "returned": is_returned,
+            "names": names,
+            "nodes": nodes.numbers(node for each in names for node in made.get(each, ())),
+        }
+        for owner, size, birth, death, is_returned, *names in report.storages
+    ]
+    return {
+        "counts": {"kernels": report.kernels, "calls": report.externs, "bytes": report.bytes, "ops": report.operations},
+        "memory": {"peak": report.peak, "calls": report.calls, "storages": storages},
+        "choices": report.choices,
+        "why": {"nodes": report.nodes, "joined": report.joined, "refusals": report.refusals},
+    }
