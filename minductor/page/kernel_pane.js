@@ -12,7 +12,7 @@ function codeRows(pane, code) {
     const isHead = inside && of[n].length && (n === inside[1] || code.lines[n].includes(` ${inside[0]}(`));
     const kernel = called || (isHead ? now.data.kernels.find((each) => each.symbol === inside[0]) : undefined);
     const block = called ? `#${handle}` : inside && inside[0];
-    return { html: markedHtml(text, code.marks[n]), nodes: of[n], number: n + 1, block, kernel, what: text.trim(), text };
+    return { html: markedHtml(text, code.marks[n]), nodes: of[n], number: n + 1, block, kernel, what: text.trim(), spot: `${code.file}:${n}` };
   });
   const first = functions.length ? Math.min(...functions.map((row) => row[1])) : 0;
   if (first >= 12) return rowsOf(pane, [{ fold: lines.slice(0, first), text: `${first} lines of functions that the kernels call` }, ...lines.slice(first)]);
@@ -55,14 +55,18 @@ const machinePane = new Pane("machine", "Machine code", "kernel", (view, tools) 
     view.replaceChildren(nothing("There is no machine code: nothing was compiled for this machine, or it has no objdump."));
     return;
   }
-  view.replaceChildren(...now.data.machine.map(({ symbol, lines, more }) => {
+  view.replaceChildren(...now.data.machine.map(({ symbol, file, lines, at, more }) => {
     const kernels = now.data.kernels.filter((each) => each.symbol === symbol);
     const nodes = [...new Set(kernels.flatMap((kernel) => kernel.nodes))].sort((a, b) => a - b);
     const box = element(`<details class="card"><summary><code>${escapeText(symbol)}</code> ${lines.length + more} lines</summary></details>`);
     addLight("machine", box, nodes, { block: symbol, kernel: kernels[0], what: symbol });
     box.addEventListener("toggle", () => {
       if (box.children.length > 1) return;
-      const rows = lines.map((text) => ({ html: machineHtml(text), text }));
+      const code = now.data.code.find((each) => each.file === file);
+      const of = code ? expand(code.runs) : [];
+      const places = [];
+      for (let n = 0; n < at.length; n += 2) for (let m = 0; m < at[n]; m += 1) places.push(at[n + 1]);
+      const rows = lines.map((text, n) => ({ html: machineHtml(text), nodes: of[places[n]], block: symbol, spot: `${file}:${places[n]}`, what: text.trim() }));
       box.append(rowsOf("machine", rows));
       if (more) box.append(nothing(`${more} more lines are left out.`));
     });

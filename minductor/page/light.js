@@ -3,7 +3,8 @@
 //
 // A light shines fully if all its nodes are in the set, and weakly if some are. Of a light of the source or of the
 // drawing (`anyNode`) one node is enough. A light may be part of a kernel (`block`); while a kernel is pointed at, the
-// parts of other kernels stay dark.
+// parts of other kernels stay dark. Lights with one `spot` are one line of a generated text: the line itself and its
+// machine code. They are framed when one of them is pointed at.
 
 const lights = new Map();  // pane -> its lights
 const index = new Map();  // pane -> node -> its lights
@@ -59,7 +60,7 @@ function lightsOf(pane, thing) {
 
 /** Shines what shares nodes with a thing; null darkens all. */
 function shine(thing) {
-  for (const element of shining) element.classList.remove("lit", "part");
+  for (const element of shining) element.classList.remove("lit", "part", "twin");
   shining = [];
   const counts = new Map();
   if (thing) {
@@ -69,6 +70,7 @@ function shine(thing) {
         const how = strength(light, thing);
         if (!how) continue;
         light.element.classList.add(how === 2 ? "lit" : "part");
+        if (thing.from && light.spot && light.spot === thing.from.spot && light !== thing.from) light.element.classList.add("twin");
         shining.push(light.element);
         count += 1;
       }
@@ -188,8 +190,7 @@ function showTrail(thing) {
     const time = kernel.seconds ? `, about ${secondsText(Math.min(...kernel.seconds))}` : "";
     parts.push(chip(kernelText(kernel), `${kernel.symbol || kernel.op}${time}`, () => pin(kernelThing(kernel))));
   }
-  parts.push(...more(kernels, 5));
-  parts.push(...otherGraphs(lines));
+  parts.push(...more(kernels, 5), ...forwardNodes(nodes), ...otherGraphs(lines));
   trail.replaceChildren(...parts);
 }
 
@@ -210,6 +211,17 @@ function kernelsOfNodes(nodes) {
 
 function kernelThing(kernel) {
   return nodesThing(kernel.nodes, kernel.name, kernel);
+}
+
+/** Of nodes of a backward graph, chips that lead to the forward's nodes that they are the gradients of. */
+function forwardNodes(nodes) {
+  const forward = views.slice(0, views.indexOf(now)).reverse().find((view) => view.data.role === "forward");
+  const names = [...new Set(nodes.map((n) => now.nodes[n].forward).filter(Boolean))];
+  const known = forward ? names.filter((name) => forward.byName.has(name) && forward.nodes[forward.byName.get(name)].kind === "call") : [];
+  return known.slice(0, 3).map((name) => chip(`of the forward's ${name}`, "the node of the forward graph", () => {
+    showGraph(forward);
+    pin(nodesThing([forward.byName.get(name)], name));
+  }));
 }
 
 /** Chips that lead to the other graphs which the same user's lines are in. */

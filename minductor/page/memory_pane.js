@@ -34,7 +34,20 @@ function peakHtml(memory, held, totals, at) {
   const start = `At most <b id="peak" data-bytes="${memory.peak}">${bytesText(memory.peak)}</b> at once, at call ${at + 1} of ${memory.calls.length} (<code>${escapeText(memory.calls[at])}</code>).`;
   if (!most) return start;
   const from = most.nodes.length ? `, made by ${escapeText([...new Set(most.nodes.map((n) => shortOp(now.nodes[n].op)))].slice(0, 3).join(", "))}` : "";
-  return `${start} <b id="most">${escapeText(most.names[0])}</b> holds most of it: ${bytesText(most.bytes)}, ${Math.round((100 * most.bytes) / totals[at])}%${from}.`;
+  return `${start} <b id="most">${escapeText(most.names[0])}</b> holds the most: ${bytesText(most.bytes)}, ${Math.round((100 * most.bytes) / totals[at])}%${from}.${lineHtml(list, totals[at])}`;
+}
+
+/** The user's line whose values hold the most at a call. */
+function lineHtml(list, total) {
+  const sums = new Map();
+  for (const storage of list) {
+    const at = storage.nodes.map((n) => now.nodes[n].at).find(Boolean);
+    if (at) sums.set(at.join(":"), (sums.get(at.join(":")) || 0) + (storage.bytes || 0));
+  }
+  const [best] = [...sums].sort((a, b) => b[1] - a[1]);
+  if (!best) return "";
+  const place = best[0].split(":").map(Number);
+  return ` Of all lines, <code>${escapeText(placeText(place))}</code> holds the most: ${bytesText(best[1])}, ${Math.round((100 * best[1]) / total)}%.`;
 }
 
 function drawBars(svg, memory, held, totals) {

@@ -18,7 +18,7 @@ from minductor.page.page_code import kernel_code, plain_code, wrapper_code
 from minductor.page.page_files import Files
 from minductor.page.page_highlight import CLASSES, is_highlighting
 from minductor.page.page_kernels import kernel_rows, made_by, stored_rows
-from minductor.page.page_machine import machine_code
+from minductor.page.page_machine import generated_text, machine_code
 from minductor.page.page_nodes import Nodes
 from minductor.page.page_records import GraphRecords
 from minductor.page.page_stages import LineTable, stage_rows
@@ -61,12 +61,13 @@ def graph_data(records: GraphRecords, name: str, files: Files) -> dict[str, Any]
     given = {row["name"]: (row["name"],) for row in nodes.rows if row["kind"] in ("input", "constant")}
     table = LineTable(nodes)
     stages = stage_rows(records.graph, records.stages, table, made | given)
-    code, wrapper = _texts(records, nodes, made | given)
     report = _report(records)
+    code, wrapper = _texts(records, report, nodes, made | given)
     if program is not None and plan is not None and records.env is not None:
         kernels = kernel_rows(program, plan, records.env, nodes)
     elif report is not None:
-        kernels = stored_rows(report, _by_function(code))
+        kernels = stored_rows(report, _by_function(code), _called(wrapper))
+        made = _made_at(report, [[nodes.rows[n]["name"] for n in kernel["nodes"]] for kernel in kernels])
     else:
         kernels = []
     if records.gm is not None:
@@ -85,7 +86,7 @@ def graph_data(records: GraphRecords, name: str, files: Files) -> dict[str, Any]
         "kernels": kernels,
         "code": code,
         "wrapper": wrapper,
-        "machine": machine_code(records.contents, symbols),
+        "machine": [] if records.env is None else machine_code(records.contents, symbols, records.env),
         **({} if report is None else _facts(report, nodes, made | given)),
     }
 
@@ -100,12 +101,20 @@ def _report(records: GraphRecords) -> Report | None:
     return None if text is None else Report.from_json(json.loads(text))
 
 
+def _made_at(report: Report, called: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """By the name of a storage the ATen nodes of the call with which it begins to live: `called`, in order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for _, _, birth, _, _, *names in report.storages:
+        if 0 < birth <= len(called):
+            found |= dict.fromkeys(names, tuple(called[birth - 1]))
+    return found
+
+
 def _texts(
-    records: GraphRecords, nodes: Nodes, made: Mapping[str, tuple[str, ...]]
+    records: GraphRecords, report: Report | None, nodes: Nodes, made: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The files with kernels, and those of the wrapper."""
     texts = {name: text for stage in records.stages for name, text in stage.sources.items()}
-    report = _report(records)
     symbols = report.kernel_names if report else ()
     code: list[dict[str, Any]] = []
     wrapper: list[dict[str, Any]] = []
@@ -117,7 +126,7 @@ def _texts(
         elif file.endswith(".json"):
             code.append(plain_code(file, text))
         else:
-            code.append(kernel_code(file, text, nodes, symbols, {}))
+            code.append(kernel_code(file, generated_text(text, symbols), nodes, symbols, {}))
     return code, wrapper
 
 
@@ -129,6 +138,16 @@ def _by_function(code: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
         for symbol, start, end in each.get("functions", ()):
             found[symbol] = sorted({number for numbers in of[start:end] for number in numbers})
     return found
+
+
+def _called(wrapper: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[int]]]:
+    """The handle and the ATen nodes of each call of the wrapper, in order."""
+    found: dict[int, list[int]] = {}
+    for each in wrapper:
+        of = [numbers for count, numbers in each["runs"] for _ in range(count)]
+        for line, handle in each.get("handles", ()):
+            found.setdefault(handle, of[line])
+    return list(found.items())
 
 
 def _facts(report: Report, nodes: Nodes, made: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

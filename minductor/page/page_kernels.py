@@ -112,11 +112,16 @@ def losses(prices: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: max(p / q for p, q in zip(each, least, strict=True)) for name, each in prices.items()}
 
 
-def stored_rows(report: Report, of: Mapping[str, list[int]]) -> list[Row]:
-    """The kernels and calls of a graph that the store had. `of`: the ATen nodes by generated function."""
+def stored_rows(report: Report, of: Mapping[str, list[int]], called: Sequence[tuple[int, list[int]]]) -> list[Row]:
+    """The kernels and calls of a graph that the store had.
+
+    `of`: the ATen nodes by generated function. `called`: the handle and the nodes of each call of the wrapper, in order.
+    """
     rows: list[Row] = []
-    for name, symbol, op, _ in report.nodes:
-        row: Row = {"name": name, "handle": 0, "nodes": of.get(symbol, [])}
+    is_known = len(called) == len(report.nodes)  # with regions or variants the wrapper has more calls
+    for number, (name, symbol, op, _) in enumerate(report.nodes):
+        handle, numbers = called[number] if is_known else (0, of.get(symbol, []))
+        row: Row = {"name": name, "handle": handle, "nodes": numbers}
         if op:
             rows.append(row | {"op": op, "reason": dict(report.extern_reasons).get(op, "")})
             continue

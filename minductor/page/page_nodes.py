@@ -61,13 +61,16 @@ class Nodes:
         """Adds the user's line, the module path and the forward's node of each node."""
         from minductor.frontend.capture.capture import sources
 
-        written: Any = sources(gm)
+        written = sources(gm)
         for row in self.rows:
             path, colon, line = written.of(row["name"]).rpartition(":")
             if colon and (spot := files.spot(path, int(line))):
                 row["at"] = spot
-            for key, method in (("module", "module_of"), ("forward", "forward_of")):
-                if hasattr(written, method) and (found := getattr(written, method)(row["name"])):
+            for key, found in (
+                ("module", written.module_of(row["name"])),
+                ("forward", written.forward_of(row["name"])),
+            ):
+                if found:
                     row[key] = found
 
     def draw(self) -> dict[str, Any]:
