@@ -145,10 +145,14 @@ function pricesText(prices) {
 function secondHtml(decision, names) {
   const [first, second] = names;
   if (!second) return "";
-  const slower = decision.losses[second] / decision.losses[first] - 1;
-  const pairs = decision.prices[second].map((price, n) => price - decision.prices[first][n]);
-  const by = pairs.map((more) => `${more < 0 ? "−" : "+"}${secondsText(Math.abs(more))}`).join(", ");
-  return `<p class="second">Second: <b>${escapeText(second)}</b>, slower by <b>${(100 * slower).toPrecision(3)}%</b> (${by})</p>`;
+  const times = decision.losses[second] / decision.losses[first];
+  const prices = decision.prices[second];
+  const where = prices.length === 2 ? [" on one thread", " in parallel"] : prices.map(() => "");
+  const by = prices.map((price, n) => price - decision.prices[first][n])
+    .map((more, n) => `${more < 0 ? "−" : "+"}${secondsText(Math.abs(more))}${where[n]}`).join(", ");
+  const slower = times < 2 ? `slower by ${(100 * times - 100).toFixed(1)}%` : `${times.toFixed(1)} times as slow`;
+  const most = prices.length > 1 ? " where it loses most" : "";
+  return `<p class="second">Second: <b>${escapeText(second)}</b>, <b>${slower}</b>${most} (${by})</p>`;
 }
 
 /** Marks the card of a kernel as the chosen one, where it is in view. */

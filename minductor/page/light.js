@@ -130,8 +130,8 @@ function lightAt(event) {
 }
 
 document.addEventListener("pointerover", (event) => {
-  if (event.buttons || event.target.closest?.("header, footer, dialog, .bar")) return;
-  const light = lightAt(event);
+  if (event.buttons || event.target.closest?.("dialog")) return;
+  const light = event.target.closest?.("header, footer, .bar") ? null : lightAt(event);
   if (light === pointed) return;
   pointed = light;
   shine(light && light.nodes.length ? thingOf(light) : pinned);

@@ -5,13 +5,16 @@ const views = doc.graphs.map((data) => new GraphView(data));
 /** Shows a graph in all panes. */
 function showGraph(view) {
   if (view === now) return;
+  if (now) shine(null);
   now = view;
   pinned = null;
   pointed = null;
-  shining = [];
   drawing = null;
   rightStage = null;
-  for (const name of panes.keys()) clearLights(name);
+  for (const pane of panes.values()) {
+    clearLights(pane.name);
+    pane.view.replaceChildren();
+  }
   document.querySelectorAll("#graphs button").forEach((button, n) => button.setAttribute("aria-selected", views[n] === now));
   showFacts();
   showTimeline();

@@ -115,7 +115,8 @@ def losses(prices: Mapping[str, Sequence[float]]) -> dict[str, float]:
 def stored_rows(report: Report, of: Mapping[str, list[int]], called: Sequence[tuple[int, list[int]]]) -> list[Row]:
     """The kernels and calls of a graph that the store had.
 
-    `of`: the ATen nodes by generated function. `called`: the handle and the nodes of each call of the wrapper, in order.
+    `of`: the ATen nodes by generated function. `called`: the handle and the nodes of each call of
+    the wrapper, in order.
     """
     rows: list[Row] = []
     is_known = len(called) == len(report.nodes)  # with regions or variants the wrapper has more calls

@@ -68,7 +68,7 @@ class Browser:
         return found
 
     def click(self, selector: str, text: str = "") -> Any:
-        """Clicks the first element of a selector whose text has `text` in it; of a line its text, and not its number."""
+        """Clicks the first element of a selector whose text has `text` in it; of a line the text, not the number."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         element = self.find(selector, text)
@@ -114,6 +114,9 @@ class Browser:
             self.run("return document.querySelector(arguments[0])", selector).screenshot(file)
         else:
             self.driver.save_screenshot(file)
+        from PIL import Image  # matplotlib needs it
+
+        Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
 
     def errors(self) -> list[str]:
         """What the console has had since it was asked last."""

@@ -84,7 +84,7 @@ def data_of(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """A browser without a window. MINDUCTOR_PICTURES names a folder that gets pictures of what the tests walk through."""
+    """A browser without a window. MINDUCTOR_PICTURES names a folder that gets pictures of what the tests do."""
     if why := missing():
         pytest.skip(why)
     browser = Browser(os.environ.get("MINDUCTOR_PICTURES", ""))
