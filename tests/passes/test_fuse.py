@@ -8,7 +8,7 @@ from functools import reduce
 import pytest
 
 from minductor.core.dtypes import BOOL, F32
-from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, Ref, View, body_reads, body_writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program

@@ -272,7 +272,9 @@ def test_what_is_the_same_for_all_of_a_few_neighbours_is_reduced_in_one_step() -
         Buffer("x", F32, (integer(12),), (integer(1),), "input"),
         Buffer("out", F32, (integer(2),), (integer(1),)),
     )
-    made = schedule(Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), (Origin("k", "aten.op"),)),), ()), CPU)
+    made = schedule(
+        Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), (Origin("k", "aten.op"),)),), ()), CPU
+    )
     verify(made, "schedule")
 
 

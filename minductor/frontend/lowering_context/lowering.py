@@ -407,7 +407,5 @@ def _with_origin(op: ir.Op, origin: ir.Origin) -> ir.Op:
 def _with_node(masked: ir.Masked, node: str) -> ir.Masked:
     """The attributes of a masked op whose body is one of that ATen node."""
     made = [replace(op, node=node) for op in masked.body.ops]
-    ops = [
-        replace(op, attrs=_with_node(op.attrs, node)) if isinstance(op.attrs, ir.Masked) else op for op in made
-    ]
+    ops = [replace(op, attrs=_with_node(op.attrs, node)) if isinstance(op.attrs, ir.Masked) else op for op in made]
     return ir.Masked(Body(tuple(ops), masked.body.results), masked.other)

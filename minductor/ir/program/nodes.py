@@ -317,8 +317,8 @@ MAX_OPS, MAX_BUFFERS = 256, 64
 class Op:
     """One value or effect of a body. `axes` are the kernel axes over which the value varies, in the kernel's order.
 
-    `args` are positions of earlier ops. `dtype` is None for an effect. `node` is the ATen node that the op serves, one of
-    its kernel's `origins`; it is never printed, so that the ops of a program that was read from text name none.
+    `args` are positions of earlier ops. `dtype` is None for an effect. `node` is the ATen node that the op serves, one
+    of its kernel's `origins`; it is never printed, so that the ops of a program that was read from text name none.
     """
 
     name: str
