@@ -473,6 +473,7 @@ class Compiler:
             StageFailed: a stage raised an error that is not minductor's own.
             MinductorError: a stage refused the graph, or broke a rule of the IR under options={"verify": True}.
         """
+        from minductor.codegen.wrapper.handle_comments import verify_handles
         from minductor.frontend.capture.schemas import with_schemas
         from minductor.ir.artefact.source import Source
         from minductor.ir.plan.plan import replace_operators
@@ -490,6 +491,8 @@ class Compiler:
         start = time.perf_counter()
         units = resolve(backend.kernels)(plan, env)
         source = Source(tuple(units), *_wrapper(plan, env, backend))
+        if env.options.verify and env.options.provenance:
+            verify_handles(plan, source.wrapper, source.language)
         written = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
         facts = report(program, plan)
         counted = {"kernels": facts.kernels, "externs": facts.externs}

@@ -543,8 +543,9 @@ def test_an_order_that_the_user_asks_for_is_kept() -> None:
     program = one_kernel((37,), (0,), make)
     awaited = Ref("buf9", 0)
     b = Builder(())
+    b.node = "k9"
     b.store(awaited, as_expr(0), b.constant(1.0, F32))
-    first = Kernel("k9", (), b.build(), ())
+    first = Kernel("k9", (), b.build(), (Origin("k9", "aten.op"),))
     buffers = (*program.buffers, Buffer("buf9", F32, (as_expr(1),), (as_expr(1),)))
     late = replace(kernels(program)[0], after=(awaited,))
     made = cut_program(replace(program, nodes=(first, late), buffers=buffers))

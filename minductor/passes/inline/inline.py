@@ -431,10 +431,10 @@ class _Inliner:
                 self.refusals[producer.store.ref.storage] = "it is not known which point computes a loaded element"
                 return None
             asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
-            places = b.splice(producer.kernel.body, mapping, load, effects=drop_effect, node=producer.kernel.only_node)
+            places = b.splice(producer.kernel.body, mapping, load, effects=drop_effect)
             return places[producer.value]
 
-        builder.splice(kernel.body, {}, load, node=kernel.only_node)
+        builder.splice(kernel.body, {}, load)
         whole = builder.build()
         body = prune_body(whole)
         for index in _failing_indices(whole) - _failing_indices(

@@ -220,11 +220,13 @@ def _consumer_of_slice(consumer: ir.Kernel, concat: _Concat, version: int) -> ir
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
         if point is None:  # `_find_slices` has solved the same layout
             raise ValueError(f"{wanted.ref}[{wanted.index}] is no element of its slice")
-        return b.splice(part.kernel.body, point, effects=drop_effect, node=part.kernel.only_node)[value]
+        return b.splice(part.kernel.body, point, effects=drop_effect)[value]
 
-    places = builder.splice(consumer.body, mapping, load, effects=drop_effect, node=consumer.only_node)
-    made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is concat.store)
-    builder.store(ir.Ref(concat.store.ref.storage, version), substitute(concat.store.index, mapping), made)
+    places = builder.splice(consumer.body, mapping, load, effects=drop_effect)
+    end = next(op for op in consumer.body.ops if op.attrs is concat.store)
+    builder.node = end.node
+    index = substitute(concat.store.index, mapping)
+    builder.store(ir.Ref(concat.store.ref.storage, version), index, places[end.args[0]])
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
     name = consumer.name if version == 0 else f"{consumer.name}_{version}"
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
