@@ -144,7 +144,8 @@ class Artefacts:
         from minductor.frontend.capture.capture import sources
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
-        where = sources(traced).of
+        written = sources(traced)
+        where = written.of
         if WRAPPER_CPP in entry.contents:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
@@ -159,9 +160,10 @@ class Artefacts:
             launcher = fx.launcher(entry.contents, kernels, env.target)
             recorded = events if env.options.events else None
             return fx.launch(
-                entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where
+                *(entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where),
+                module_of=written.modules(),
             )
-        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
+        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules())
 
     def kernels(self, entry: Entry, env: Env, tuner: Tuner | None = None) -> Bind | None:
         """A function from a kernel's symbol to the kernel; None if the graph has no kernels."""

@@ -19,6 +19,7 @@ from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
 from minductor.runtime.launch.load import ENTRY_PRELUDE, GUARDS, entry, threads
+from minductor.runtime.launch.profiler_ranges import ModuleOf, answered, asking, no_module
 from minductor.runtime.tune.tune import Choose, by_default
 
 if TYPE_CHECKING:  # a package that is loaded needs no options
@@ -86,21 +87,23 @@ def launch(
     events: list[Any],
     choose: Choose = by_default,
     where: Callable[[str], str] = lambda node: "",
+    module_of: ModuleOf = no_module,
 ) -> Call:
     """The wrapper's `call`, bound to its kernels. `name` is shown as the file in tracebacks.
 
-    `where`: the user's line of an ATen node, for errors of kernels.
+    `where`: the user's line of an ATen node, for errors of kernels. `module_of`: its module path, for profilers.
     """
     filename = f"<minductor {name}>"
     namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
     namespace["choose"] = choose
     if kernels is not None:
         namespace["kernels"] = kernels
+    text = asking(wrapper)
     # so that a debugger and a traceback show the lines
-    linecache.cache[filename] = (len(wrapper), None, wrapper.splitlines(keepends=True), filename)
-    exec(compile(wrapper, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), namespace)
     namespace["places"] = [tuple(map(where, nodes)) for nodes in namespace.get("places", ())]
-    return namespace["call"]
+    return answered(text, namespace, f"minductor {name}", module_of)
 
 
 # --- what a wrapper imports ---------------------------------------------------------------------------------------
