@@ -3,6 +3,7 @@
 
 const doc = JSON.parse(document.getElementById("data").textContent);
 let now = null;
+const FEW_LINES = 4;
 
 /** One graph with what several panes ask of it. */
 class GraphView {
@@ -12,7 +13,8 @@ class GraphView {
     this.lineKeys = [];  // "file:line" in the order of the files: the number of a key gives the hue
     const keys = new Set(data.nodes.filter((node) => node.at).map((node) => node.at.join(":")));
     this.lineKeys = [...keys].sort(byFileAndLine);
-    this.hues = new Map(this.lineKeys.map((key, n) => [key, Math.round((n * 137.508 + 205) % 360)]));
+    this.hues = new Map(this.lineKeys.map((key, n) => [key, hueNumber(n)]));
+    this.isByNode = this.lineKeys.length < FEW_LINES;
     this.byLine = groupBy(data.nodes.map((_, n) => n).filter((n) => data.nodes[n].at), (n) => data.nodes[n].at.join(":"));
     this.byName = new Map(data.nodes.map((node, n) => [node.name, n]));
     this.kernelsOf = new Map();
@@ -24,9 +26,17 @@ class GraphView {
     data.stages.forEach((stage, n) => { stage.number = n; });
   }
 
+  /** The hue of a node: that of the user's line, or its own if few lines made the graph. */
   hueOf(n) {
     const at = this.nodes[n].at;
+    if (this.isByNode) return at ? hueNumber(this.calls().indexOf(n)) : undefined;
     return at ? this.hues.get(at.join(":")) : undefined;
+  }
+
+  /** The numbers of the nodes that are calls and come from a line of the user. */
+  calls() {
+    this.callNumbers ??= this.nodes.map((_, n) => n).filter((n) => this.nodes[n].at && this.nodes[n].kind === "call");
+    return this.callNumbers;
   }
 
   /** The hues of nodes, each once. */
@@ -66,6 +76,11 @@ class GraphView {
     while (n > 0 && this.data.stages[n].same) n -= 1;
     return this.data.stages[n].blocks || [];
   }
+}
+
+/** A hue far from those of the numbers before it. */
+function hueNumber(n) {
+  return Math.round((n * 137.508 + 205) % 360);
 }
 
 function byFileAndLine(a, b) {

@@ -45,7 +45,7 @@ function showTab(name) {
   pane.draw();
   if (pinned) {
     shine(pinned);
-    scrollTo(pane, pinned);
+    scrollTo([pane], pinned);
   }
 }
 
@@ -62,7 +62,7 @@ function enlarge(cell) {
   grid.querySelectorAll(".cell").forEach((each) => each.classList.remove("whole"));
   grid.classList.toggle("whole", !isWhole);
   cell.classList.toggle("whole", !isWhole);
-  if (pinned) for (const pane of panes.values()) scrollTo(pane, pinned);
+  if (pinned) scrollTo([...panes.values()], pinned);
 }
 
 // --- gutters
@@ -163,7 +163,8 @@ function showHelp() {
   const colours = doc.highlighted ? "Pygments (BSD-2-Clause) found the keywords, " : "";
   manual.innerHTML = `<h2>Walk through a compile</h2>
     <p>Point at a line, a node, a bar or a kernel: everything that it came from and that it became lights up in all
-    panes. Click to pin it, and each pane scrolls to it. Equal colours are one line of your program.</p>
+    panes. Click to pin it, and each pane scrolls to it. Equal colours are one line of your program,
+    or one operator where few lines made the graph.</p>
     <dl>${KEYS.map(([key, text]) => `<dt><kbd>${escapeText(key)}</kbd></dt><dd>${escapeText(text)}</dd>`).join("")}</dl>
     <small>Written by minductor ${escapeText(doc.minductor)} (BSD-3-Clause). It holds no text of another project;
     ${colours}networkx (BSD-3-Clause) sorted the drawing into layers. It loads nothing.</small>

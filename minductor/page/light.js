@@ -8,6 +8,7 @@
 
 const lights = new Map();  // pane -> its lights
 const index = new Map();  // pane -> node -> its lights
+let lightCount = 0;
 let shining = [];
 let pinned = null;
 let pointed = null;
@@ -21,7 +22,8 @@ function clearLights(pane) {
 
 /** Makes an element a light. `more`: block, anyNode, and `what`, a name for the trail. */
 function addLight(pane, element, nodes, more = {}) {
-  const light = { pane, element, nodes, ...more };
+  const light = { pane, element, nodes, order: lightCount, ...more };
+  lightCount += 1;
   element.light = light;
   if (!lights.has(pane)) clearLights(pane);
   lights.get(pane).push(light);
@@ -85,43 +87,55 @@ function shine(thing) {
 /** Pins a thing: it shines until another one is pinned, and each pane scrolls to it. */
 function pin(thing, { scroll = true } = {}) {
   const start = performance.now();
-  document.querySelectorAll(".r.here").forEach((row) => row.classList.remove("here"));
+  framed?.classList.remove("here");
   pinned = thing;
+  framed = thing?.from?.element;
   if (thing) {
     for (const pane of panes.values()) pane.draw();
     if (thing.kernel) showKernel(thing.kernel);
-    if (thing.from && thing.from.element) thing.from.element.classList.add("here");
+    framed?.classList.add("here");
   }
   shine(thing);
-  if (thing && scroll) for (const pane of panes.values()) scrollTo(pane, thing);
+  if (thing && scroll) scrollTo([...panes.values()], thing);
   lastAnswer = performance.now() - start;
 }
 
+let framed = null;  // the row that was clicked
 let lastAnswer = 0;  // milliseconds that the latest pin took
 
-/** Scrolls a pane that is in view to its first light that shines fully, or else to the first that shines. */
-function scrollTo(pane, thing) {
-  if (!pane.isShown() || (thing.from && thing.from.pane === pane.name && thing.from.element.isConnected)) return;
-  if (pane.reveal) pane.reveal(thing);
-  let best = null;
-  for (const light of lightsOf(pane.name, thing)) {
-    const how = strength(light, thing);
-    if (!how || light.element.closest("svg")) continue;
-    const rank = [how, -light.nodes.length, best ? 0 : 1];
-    if (!best || rank[0] > best.rank[0] || (rank[0] === best.rank[0] && light.element.compareDocumentPosition(best.light.element) & 4)) {
-      best = { light, rank };
-    }
-  }
-  if (best) scrollInside(best.light.element);
+/** Scrolls panes that are in view to their first light that shines fully, or else to the first that shines. */
+function scrollTo(among, thing) {
+  const isThere = (pane) => thing.from && thing.from.pane === pane.name && thing.from.element.isConnected;
+  const shown = among.filter((pane) => pane.isShown() && !isThere(pane));
+  for (const pane of shown) if (pane.reveal) pane.reveal(thing);
+  const found = shown.map((pane) => firstLight(pane, thing)).filter(Boolean);
+  const moves = found.map((light) => wantedScroll(light.element));  // the browser lays out once for all of them
+  for (const move of moves) if (move) move.box.scrollTop = move.top;
 }
 
-/** Scrolls the nearest scrolling parent, and nothing around it, so that an element stands in its upper third. */
-function scrollInside(element) {
+/** The light of a pane to which it scrolls; drawings move by themselves (`reveal`). */
+function firstLight(pane, thing) {
+  let best = null, most = 0;
+  for (const light of lightsOf(pane.name, thing)) {
+    if (light.element instanceof SVGElement) continue;
+    const how = strength(light, thing);
+    if (how > most || (how && how === most && light.order < best.order)) { best = light; most = how; }
+  }
+  return best;
+}
+
+/** Where the nearest scrolling parent must scroll to, so that an element stands in its upper third; null if it is seen. */
+function wantedScroll(element) {
   const box = element.closest(".side, .holders, .view");
-  if (!box) return;
+  if (!box) return null;
   const place = element.getBoundingClientRect(), around = box.getBoundingClientRect();
-  if (place.top >= around.top + 20 && place.bottom <= around.bottom - 20) return;
-  box.scrollTop += place.top - around.top - around.height / 3;
+  if (place.top >= around.top + 20 && place.bottom <= around.bottom - 20) return null;
+  return { box, top: box.scrollTop + place.top - around.top - around.height / 3 };
+}
+
+function scrollInside(element) {
+  const move = wantedScroll(element);
+  if (move) move.box.scrollTop = move.top;
 }
 
 function lightAt(event) {
@@ -172,7 +186,7 @@ function showTrail(thing) {
   for (const key of lines.slice(0, 4)) {
     const at = key.split(":").map(Number);
     const text = `${placeText(at)}  ${sourceLine(at)}`;
-    parts.push(chip(text, text, () => pin(nodesThing(now.byLine.get(key), placeText(at))), now.hues.get(key)));
+    parts.push(chip(text, text, () => pin(nodesThing(now.byLine.get(key), placeText(at))), now.isByNode ? undefined : now.hues.get(key)));
   }
   parts.push(...more(lines, 4));
   const modules = [...new Set(nodes.map((n) => now.nodes[n].module).filter(Boolean))];

@@ -7,7 +7,7 @@ nodes of each kernel and of each call; a line map, where there is one, names tho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -27,14 +27,18 @@ def language_of(file: str) -> str:
 
 
 def kernel_code(
-    file: str, text: str, nodes: Nodes, symbols: Iterable[str], rows: Mapping[str, Mapping[int, Sequence[str]]]
+    file: str,
+    text: str,
+    nodes: Nodes,
+    known: Mapping[str, Sequence[int]],
+    rows: Mapping[str, Mapping[int, Sequence[int]]],
 ) -> dict[str, Any]:
     """A file with kernels: its lines with their nodes, and where each function begins and ends.
 
-    `rows`: by generated function the nodes of its lines, counted from 1 in the file, where a line map says them.
+    `known`: the generated functions with the numbers of their nodes; [] for those of the comments. `rows`: by function
+    the nodes of its lines, counted from 0 in the file, where a line map says them.
     """
     lines = text.splitlines()
-    known = set(symbols)
     of: list[list[int]] = [[] for _ in lines]
     functions: list[list[Any]] = []
     commented: list[str] = []
@@ -47,9 +51,9 @@ def kernel_code(
             end = _end(lines, number)
             start = first if commented else number
             functions.append([found[1], start, end])
-            _give(of, start, end, nodes.numbers(commented))
-            for place, names in rows.get(found[1], {}).items():
-                of[place - 1] = nodes.numbers(names)
+            _give(of, start, end, list(known[found[1]]) or nodes.numbers(commented))
+            for place, numbers in rows.get(found[1], {}).items():
+                of[place] = list(numbers)
             commented = []
         elif line and not line.startswith(("@", "#", "//", "template")):
             commented = []
@@ -72,10 +76,13 @@ def _give(of: list[list[int]], start: int, end: int, numbers: list[int]) -> None
         of[number] = numbers
 
 
-def wrapper_code(file: str, text: str, nodes: Nodes, made: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def wrapper_code(
+    file: str, text: str, nodes: Nodes, known: Mapping[int, Sequence[int]], made: Mapping[str, tuple[str, ...]]
+) -> dict[str, Any]:
     """The wrapper: its lines with their nodes, and the handle of each line that makes a call.
 
-    `made`: the ATen nodes by the name of a tensor, for lines that no comment stands above.
+    `known`: the numbers of nodes by handle; the comments say those of other handles. `made`: the ATen nodes by the name
+    of a tensor, for lines that no comment stands above.
     """
     lines = text.splitlines()
     of: list[list[int]] = [[] for _ in lines]
@@ -85,7 +92,8 @@ def wrapper_code(file: str, text: str, nodes: Nodes, made: Mapping[str, tuple[st
     for number, line in enumerate(lines):
         indent = len(line) - len(line.lstrip())
         if found := CALL_COMMENT.match(line):
-            above = int(found[1]), nodes.numbers(found[2].split(", ")), indent
+            of_comment = known.get(int(found[1])) or nodes.numbers(found[2].split(", "))
+            above = int(found[1]), list(of_comment), indent
             is_inside = False
         elif above is not None and is_inside and indent <= above[2]:
             above = above if line.strip() in (")", "}", "};") else None

@@ -62,14 +62,13 @@ def graph_data(records: GraphRecords, name: str, files: Files) -> dict[str, Any]
     table = LineTable(nodes)
     stages = stage_rows(records.graph, records.stages, table, made | given)
     report = _report(records)
-    code, wrapper = _texts(records, report, nodes, made | given)
+    kernels: list[dict[str, Any]] = []
     if program is not None and plan is not None and records.env is not None:
         kernels = kernel_rows(program, plan, records.env, nodes)
-    elif report is not None:
+    code, wrapper = _texts(records, report, kernels, nodes, made | given)
+    if report is not None and not kernels:
         kernels = stored_rows(report, _by_function(code), _called(wrapper))
-        made = _made_at(report, [[nodes.rows[n]["name"] for n in kernel["nodes"]] for kernel in kernels])
-    else:
-        kernels = []
+        made |= _made_at(report, [[nodes.rows[n]["name"] for n in kernel["nodes"]] for kernel in kernels])
     if records.gm is not None:
         nodes.locate(records.gm, files)
     symbols = report.kernel_names if report else ()
@@ -111,22 +110,30 @@ def _made_at(report: Report, called: Sequence[Sequence[str]]) -> dict[str, tuple
 
 
 def _texts(
-    records: GraphRecords, report: Report | None, nodes: Nodes, made: Mapping[str, tuple[str, ...]]
+    records: GraphRecords,
+    report: Report | None,
+    kernels: Sequence[Mapping[str, Any]],
+    nodes: Nodes,
+    made: Mapping[str, tuple[str, ...]],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The files with kernels, and those of the wrapper."""
     texts = {name: text for stage in records.stages for name, text in stage.sources.items()}
-    symbols = report.kernel_names if report else ()
+    of_handle = {kernel["handle"]: kernel["nodes"] for kernel in kernels}
+    of_symbol: dict[str, list[int]] = {symbol: [] for symbol in (report.kernel_names if report else ())}
+    for kernel in kernels:
+        if "symbol" in kernel:  # equal kernels share a function, which then has the nodes of all
+            of_symbol[kernel["symbol"]] = sorted({*of_symbol.get(kernel["symbol"], ()), *kernel["nodes"]})
     code: list[dict[str, Any]] = []
     wrapper: list[dict[str, Any]] = []
     for file, text in texts.items():
         if file.startswith("wrapper") and not file.endswith(".json"):
-            wrapper.append(wrapper_code(file, text, nodes, made))
+            wrapper.append(wrapper_code(file, text, nodes, of_handle, made))
         elif file.startswith("wrapper"):
             wrapper.append(plain_code(file, text))
         elif file.endswith(".json"):
             code.append(plain_code(file, text))
         else:
-            code.append(kernel_code(file, generated_text(text, symbols), nodes, symbols, {}))
+            code.append(kernel_code(file, generated_text(text, [*of_symbol]), nodes, of_symbol, {}))
     return code, wrapper
 
 

@@ -28,12 +28,15 @@ class Nodes:
 
     def numbers(self, names: Iterable[str]) -> list[int]:
         """The numbers of nodes, each once, in order."""
-        return sorted({self._of(name) for name in names if name})
+        return sorted({number for name in names if name for number in self._of(name)})
 
-    def _of(self, name: str) -> int:
+    def _of(self, name: str) -> list[int]:
+        """The number of a node; of a bare name that only regions have, the numbers of their nodes."""
         if name not in self.number:
+            if inner := [number for each, number in self.number.items() if each.partition(".")[2] == name]:
+                return inner
             self._add(name, {"kind": "made", "op": ""})
-        return self.number[name]
+        return [self.number[name]]
 
     def _add(self, name: str, row: Mapping[str, Any]) -> None:
         self.number[name] = len(self.rows)

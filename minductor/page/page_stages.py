@@ -92,22 +92,27 @@ def graph_lines(text: str) -> Iterator[PrintedLine]:
         yield PrintedLine(line, names)
 
 
-def planned_lines(plan: Plan, made: Mapping[str, tuple[str, ...]], indent: str = "") -> Iterator[PrintedLine]:
-    """The lines of `print_plan`."""
+def planned_lines(
+    plan: Plan, made: Mapping[str, tuple[str, ...]], indent: str = "", region: str = ""
+) -> Iterator[PrintedLine]:
+    """The lines of `print_plan`. `region`: the name of the region that it is the plan of, with a dot, or ""."""
     names = [given.name for given in plan.inputs]
-    yield PrintedLine(f"{indent}plan {plan.name} ({', '.join(names)})", tuple(names))
-    for region in plan.regions:
-        yield from planned_lines(region, made, f"{indent}  ")
-    of = dict(made) | {name: (name,) for name in names}
+    inputs = {name: (f"{region}{name}",) for name in names}
+    yield PrintedLine(f"{indent}plan {plan.name} ({', '.join(names)})", tuple(f"{region}{name}" for name in names))
+    for inner in plan.regions:
+        yield from planned_lines(inner, made, f"{indent}  ", f"{inner.name}.")
+    of = dict(made) | inputs
     for line in plan.lines:
-        yield PrintedLine(f"{indent}  {print_line(line)}", _line_nodes(line, of))
+        yield PrintedLine(f"{indent}  {print_line(line)}", _line_nodes(line, of, region))
 
 
-def _line_nodes(line: plan_lines.Line, of: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _line_nodes(line: plan_lines.Line, of: dict[str, tuple[str, ...]], region: str) -> tuple[str, ...]:
     """The ATen nodes of a plan's line; adds those of the names that it makes to `of`."""
     match line:
-        case plan_lines.KernelLine() | plan_lines.LaunchLine() | plan_lines.ExternLine() | plan_lines.DispatchLine():
-            return tuple(dict.fromkeys(origin.node for origin in line.origins))
+        case plan_lines.KernelLine(origins=origins):  # the kernels of regions too
+            return tuple(dict.fromkeys(origin.node for origin in origins))
+        case plan_lines.LaunchLine() | plan_lines.ExternLine() | plan_lines.DispatchLine():
+            return tuple(dict.fromkeys(f"{region}{origin.node}" for origin in line.origins))
         case plan_lines.ViewLine(name, base) | plan_lines.ReuseLine(name, base):
             of.setdefault(name, of.get(base, ()))
             return of[name]
