@@ -34,7 +34,7 @@ from minductor.core.errors import (
 )
 from minductor.core.warn import warn
 from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
-from minductor.driver_tasks.artefacts import Artefacts, texts, variant_name
+from minductor.driver_tasks.artefacts import Artefacts, report_files, stored_report, texts, variant_name
 from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
 from minductor.driver_tasks.placement import place
@@ -229,6 +229,8 @@ class Compiler:
 
         chosen = Options.parse(mode, options, self.environ)
         check_backend_options(chosen)
+        if chosen.trace.startswith("html:") and chosen.provenance == 1:
+            chosen = replace(chosen, provenance=2)  # a page leads from each line of a kernel to its nodes
         if chosen.block_access == "pointer" and not _has_block_pointers():
             warn("this Triton has no block pointers: kernels spell them by offsets")
             chosen = replace(chosen, block_access="offsets")
@@ -287,7 +289,7 @@ class Compiler:
             raise
         self.trace(env).beside(role, lambda folder: _write_runnable(folder, entry, graph, gm, env))
         self.trace(env).finish(role, entry.contents, graph, gm, env)
-        self._observe(entry, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
+        self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
     def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
@@ -342,14 +344,19 @@ class Compiler:
         return graph, env, is_dry
 
     def _observe(
-        self, entry: Entry, role: Role, key: str, events: list[tuple[str, str]], *, was_hit: bool, seconds: float
+        self,
+        entry: Entry,
+        gm: Any,
+        role: Role,
+        key: str,
+        events: list[tuple[str, str]],
+        *,
+        was_hit: bool,
+        seconds: float,
     ) -> None:
         if self.observer is ignore:
             return
-        from minductor.ir.report.report import Report
-
-        report = Report.from_json(json.loads(entry.text("report.json")))
-        self.observer(Compiled(role, key, report, texts(entry), was_hit, seconds, events))
+        self.observer(Compiled(role, key, stored_report(entry, gm), texts(entry), was_hit, seconds, events))
 
     # --- the store
 
@@ -448,7 +455,7 @@ class Compiler:
 
         files = store.in_scratch(build)
         guards = [str(guard.rel) for guard in plan.guards]
-        files["report.json"] = json.dumps(report.to_json()).encode()
+        files.update(report_files(report))
         files["guards.json"] = json.dumps(guards).encode()
         hints = hints_file(graph.hints if env.uses_hints else ())
         return store.put(key, files | hints, variant=variant_name(guards, hints))
@@ -477,6 +484,7 @@ class Compiler:
         from minductor.frontend.capture.schemas import with_schemas
         from minductor.ir.artefact.source import Source
         from minductor.ir.plan.plan import replace_operators
+        from minductor.ir.report.provenance import provenance
         from minductor.ir.report.report import report
 
         value: Any = graph
@@ -494,7 +502,7 @@ class Compiler:
         if env.options.verify and env.options.provenance:
             verify_handles(plan, source.wrapper, source.language)
         written = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
-        facts = report(program, plan)
+        facts = replace(report(program, plan), origins=provenance(program, plan, units, env.options.provenance))
         counted = {"kernels": facts.kernels, "externs": facts.externs}
         notes = tuple(_python_calls(plan)) if source.language == "cpp" else ()
         self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counted, notes, written, str)

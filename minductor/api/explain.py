@@ -322,7 +322,7 @@ def explain(
     with tempfile.TemporaryDirectory(prefix="minductor-explain-") as folder:
         explainer = Explainer(Store(Path(folder)))
         failure: Exception | None = None
-        given: Any = mapping_of(options)
+        given: Any = {"provenance": 2, **mapping_of(options)}
         try:
             with isolated():  # what was compiled before would not be compiled again
                 _backward(torch.compile(fresh(fn), backend=explainer, options=given)(*args))

@@ -24,6 +24,7 @@ from minductor.ir.program.nodes import (
     Input,
     Kernel,
     Load,
+    MergedKernel,
     NodeNote,
     Origin,
     Program,
@@ -564,6 +565,7 @@ def test_a_note_says_why() -> None:
     assert made.notes == (
         VariantNote("split", "k0", "cut", "cost", ("whole", "cut")),
         NodeNote("split", "k0", parts),
+        MergedKernel("split", "k0", "k0_join"),
     )
     assert re.fullmatch(r"k0: .* in 128 parts \([\d.]+ us whole, [\d.]+ us in 128 parts\)", str(made.notes[1]))
     assert list(map(str, parse_program(print_program(made)).notes)) == list(map(str, made.notes))

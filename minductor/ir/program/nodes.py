@@ -500,11 +500,16 @@ class FusionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class MergedKernel:
-    """The record that kernel `name` became part of kernel `into`. A kernel may become part of several kernels."""
+    """The record that kernel `name` became part of kernel `into`, and why; where time decided, figures.
+
+    A kernel may become part of several kernels.
+    """
 
     stage: str
     name: str
     into: str
+    reason: str = field(default="", compare=False)
+    figures: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.name} became part of {self.into}"

@@ -60,6 +60,7 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     table = program.real_table()
     uses, prices = _StorageUses(program), Prices(table, env.target, program.hints)
     notes: list[ir.FusionRefusal] = []
+    gone: list[ir.MergedKernel] = []
     nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
     moved: dict[ir.Ref, ir.Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
@@ -69,24 +70,23 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
         consumer = program.nodes[concat.consumer]
         parts = _split_consumer(consumer, concat)
         assert isinstance(consumer, ir.Kernel)
-        slower = prices.slower(
-            [prices.shape(part) for part in parts],
-            [prices.shape(kernel) for kernel in (*(part.kernel for part in concat.slices), consumer)],
-        )
+        cut = [prices.shape(part) for part in parts]
+        whole = [prices.shape(kernel) for kernel in (*(part.kernel for part in concat.slices), consumer)]
+        slower = prices.slower(cut, whole)
         if slower is not None:
             first, figures = concat.slices[0].kernel.name, slower.figures("split", "whole")
             reason = f"split at its seams it would need more {slower.needs}"
             notes.append(ir.FusionRefusal("split_concat", first, consumer.name, reason, figures))
             continue
         nodes[concat.consumer] = concat, parts
+        reason = "the concatenation is not stored", prices.compared(cut, whole).figures("split", "whole")
+        gone += [
+            ir.MergedKernel("split_concat", part.kernel.name, made.name, *reason)
+            for part, made in zip(concat.slices, parts, strict=True)
+        ]
         moved[concat.store.ref] = ir.Ref(concat.store.ref.storage, len(concat.slices) - 1)
     if not nodes:
         return replace(program, notes=(*program.notes, *notes)) if notes else program
-    gone = [
-        ir.MergedKernel("split_concat", part.kernel.name, made.name)
-        for concat, parts in nodes.values()
-        for part, made in zip(concat.slices, parts, strict=True)
-    ]
     made = tuple(
         _with_versions(node, moved)
         for position, old in enumerate(program.nodes)
