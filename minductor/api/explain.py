@@ -210,6 +210,8 @@ class Explanation:
         from minductor.page.page_write import write_page
 
         files, runs = Files(), Runs()
+        for road in self.roads:
+            road.records.checked = {verdict.stage: (str(verdict), verdict.has_moved) for verdict in road.verdicts}
         if self.failure is not None and self.roads:
             self.roads[-1].records.failure = _failure(self.failure)
         graphs = [graph_data(road.records, runs.place(road.role, "whole")[0], files) for road in self.roads]

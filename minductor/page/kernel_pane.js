@@ -110,13 +110,14 @@ function scheduleHtml(kernel, longest) {
   const seconds = secondsOf(kernel);
   const time = seconds ? `about ${secondsText(seconds)}` : "";
   const parts = groupBy(kernel.joined || [], (row) => row[0]);
-  const joined = [...parts].map(([stage, rows]) => `${stage ? `${stage}: ` : ""}${rows.map((row) => row[1]).join(", ")}`).join("; ");
+  const part = ([, name, why]) => `<span title="${escapeText(why || "")}">${escapeText(name)}</span>`;
+  const joined = [...parts].map(([stage, rows]) => `${escapeText(stage ? `${stage}: ` : "")}${rows.map(part).join(", ")}`).join("; ");
   const bound = kernel.bound ? `, bound by ${kernel.bound[kernel.bound.length - 1]}` : "";
   const bar = seconds ? `<div class="ways"><span></span><div class="amount" style="width:${Math.max(1, (100 * seconds) / longest)}%"></div><span></span></div>` : "";
   return `<div class="card" data-kernel="${escapeText(kernel.name)}"><h3>${escapeText(kernel.name)} <code>${escapeText(kernel.symbol || "")}</code>`
     + `<span class="end">#${kernel.handle || "–"} ${time}</span></h3>`
     + `<p>${escapeText(kernel.axes || "")}${kernel.recipe ? ` · recipe <b>${escapeText(kernel.recipe)}</b>` : ""}${bound}</p>`
-    + (joined ? `<p>has in it ${escapeText(joined)}</p>` : "")
+    + (joined ? `<details><summary>has in it ${joined}</summary><ul>${kernel.joined.map(([stage, name, why]) => `<li>${escapeText(`${name}, by ${stage || "an earlier compile"}${why ? `: ${why}` : ""}`)}</li>`).join("")}</ul></details>` : "")
     + (kernel.decisions.length ? kernel.decisions.map(decisionHtml).join("") : onlyOne(kernel)) + bar.replace('class="ways"', 'class="ways" title="Its share of the slowest kernel"')
     + (kernel.notes || []).map((note) => `<p>${escapeText(note)}</p>`).join("")
     + (kernel.schedule ? `<details><summary>loops</summary><pre>${kernel.schedule.map(irHtml).join("\n")}</pre></details>` : "") + "</div>";

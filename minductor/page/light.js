@@ -96,6 +96,8 @@ function pin(thing, { scroll = true } = {}) {
     framed?.classList.add("here");
   }
   shine(thing);
+  const name = thing && (thing.kernel ? thing.kernel.name : thing.nodes.size === 1 ? now.nodes[[...thing.nodes][0]].name : "");
+  history.replaceState(null, "", `#${encodeURIComponent(now.data.name)}${name ? `/${encodeURIComponent(name)}` : ""}`);
   if (thing && scroll) scrollTo([...panes.values()], thing);
   lastAnswer = performance.now() - start;
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from minductor.ir.plan.plan import Plan
 from minductor.ir.program.nodes import Program
+from minductor.ir.report.provenance import Provenance
 from minductor.ir.report.refusals import MAX_DISTANCE, MAX_NEIGHBOURS
 from minductor.ir.report.report import Report
 from minductor.page.page_code import kernel_code, plain_code, wrapper_code
@@ -77,6 +78,7 @@ def graph_data(records: GraphRecords, name: str, files: Files) -> dict[str, Any]
         "role": records.role,
         "target": records.env.target.name if records.env else "",
         "failure": records.failure,
+        "checked": dict(records.checked),
         "drawing": nodes.draw(),
         "nodes": nodes.rows,
         "texts": table.texts,
@@ -120,9 +122,17 @@ def _texts(
     texts = {name: text for stage in records.stages for name, text in stage.sources.items()}
     of_handle = {kernel["handle"]: kernel["nodes"] for kernel in kernels}
     of_symbol: dict[str, list[int]] = {symbol: [] for symbol in (report.kernel_names if report else ())}
-    for kernel in kernels:
-        if "symbol" in kernel:  # equal kernels share a function, which then has the nodes of all
-            of_symbol[kernel["symbol"]] = sorted({*of_symbol.get(kernel["symbol"], ()), *kernel["nodes"]})
+    called = [(kernel["symbol"], kernel["nodes"]) for kernel in kernels if "symbol" in kernel]
+    rows: dict[str, dict[int, list[int]]] = {}
+    if stored := records.contents.get("provenance.json"):
+        found = Provenance.from_json(json.loads(stored))
+        of_call = {call.key: nodes.numbers(call.nodes) for call in found.calls}
+        of_handle |= {int(key.rpartition(":")[2]): numbers for key, numbers in of_call.items()}
+        called += [(key.rpartition(":")[0], numbers) for key, numbers in of_call.items()]
+        rows = line_nodes(found, nodes)
+    for symbol, numbers in called:  # equal kernels share a function, which then has the nodes of all
+        if symbol in of_symbol:
+            of_symbol[symbol] = sorted({*of_symbol[symbol], *numbers})
     code: list[dict[str, Any]] = []
     wrapper: list[dict[str, Any]] = []
     for file, text in texts.items():
@@ -133,8 +143,23 @@ def _texts(
         elif file.endswith(".json"):
             code.append(plain_code(file, text))
         else:
-            code.append(kernel_code(file, generated_text(text, [*of_symbol]), nodes, of_symbol, {}))
+            code.append(kernel_code(file, generated_text(text, [*of_symbol]), nodes, of_symbol, rows))
     return code, wrapper
+
+
+def line_nodes(found: Provenance, nodes: Nodes) -> dict[str, dict[int, list[int]]]:
+    """By generated function the ATen nodes of its lines, counted from 0: those of all launches of the function."""
+    values: dict[str, list[Sequence[Sequence[str]]]] = {}
+    for call in found.calls:
+        if call.values:
+            values.setdefault(call.key.rpartition(":")[0], []).append(call.values)
+    return {
+        symbol: {
+            line - 1: nodes.numbers(name for of in values.get(symbol, ()) for place in places for name in of[place])
+            for line, places in each.rows
+        }
+        for symbol, each in found.lines.items()
+    }
 
 
 def _by_function(code: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:

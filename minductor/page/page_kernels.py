@@ -67,7 +67,8 @@ def _kernel_facts(kernel: Kernel, table: Mapping[str, Any], program: Program, en
     if schedule is not None:
         row |= {"recipe": schedule.recipe, "schedule": str(schedule).splitlines()}
         row |= _cost(kernel, table, program, env)
-    row["joined"] = [[n.stage, n.name] for n in program.notes if isinstance(n, MergedKernel) and n.into == kernel.name]
+    merged = [n for n in program.notes if isinstance(n, MergedKernel) and n.into == kernel.name]
+    row["joined"] = [[n.stage, n.name, f"{n.reason} ({n.figures})" if n.figures else n.reason] for n in merged]
     row["notes"] = [str(n) for n in program.notes if isinstance(n, NodeNote) and n.subject == kernel.name]
     decided = [n for n in program.notes if isinstance(n, VariantNote) and n.kernel == kernel.name]
     row["decisions"] = [_decision(note) for note in decided]
@@ -129,6 +130,6 @@ def stored_rows(report: Report, of: Mapping[str, list[int]], called: Sequence[tu
         decided = [each for each in report.variants if each[0] == name]
         keys = ("kernel", "taken", "by", "options", "figures")
         facts = [{"stage": "", **dict(zip(keys, each, strict=True))} for each in decided]
-        joined = [["", part] for part, into in report.joined if into == name]
+        joined = [["", part, ""] for part, into in report.joined if into == name]
         rows.append(row | {"symbol": symbol, "decisions": facts, "joined": joined, "notes": []})
     return rows

@@ -31,7 +31,8 @@ class StageRecord:
 class GraphRecords:
     """One graph: its stages so far, and, once it is compiled, its files, its captured graph and its ATen graph.
 
-    `contents`: the files of the store's entry. `failure`: the error that ended the compile, or "".
+    `contents`: the files of the store's entry. `failure`: the error that ended the compile, or "". `checked`: by stage
+    a sentence about its numbers, and whether they differ from eager's, if somebody compared them.
     """
 
     role: str
@@ -41,6 +42,7 @@ class GraphRecords:
     gm: Any = None
     env: Env | None = None
     failure: str = ""
+    checked: Mapping[str, tuple[str, bool]] = field(default_factory=dict[str, tuple[str, bool]])
 
     def add(self, record: Any) -> None:
         """Adds a stage: a `Record` of the trace."""

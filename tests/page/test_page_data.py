@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import minductor
 from minductor.ir.program.nodes import Program
 from minductor.ir.program.printer import print_program, program_lines
 from minductor.page.page_data import document
@@ -87,6 +90,45 @@ def test_the_memory_adds_up_to_the_peak_of_the_report(page_made: Made) -> None:
             for call in range(1, len(memory["calls"]) + 1)
         ]
         assert max(held) == memory["peak"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("regions", {}),
+        ("symbolic sizes", {}),
+        ("variants", {"autotune": True}),
+        ("a wrapper in C++", {"wrapper": "cpp"}),
+        ("a wrapper in FX", {"wrapper": "fx"}),
+        ("GPU variants", {"target": "sm_90", "autotune": True}),
+        ("the interpreter", {"target": "interpret"}),
+        ("no comments", {"provenance": 0}),
+        ("no kernels", {}),
+    ],
+)
+def test_a_page_of_each_kind_of_graph(name: str, options: dict[str, object], tmp_path: Path) -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: (x + 1).sin(), lambda x: x.cos() * 2, (x,))
+
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1) + x.sum(0)
+
+    x = torch.rand(32, 32)
+    if name == "symbolic sizes":
+        torch._dynamo.mark_dynamic(x, 0)
+    fn = {"regions": branches, "no kernels": torch.t}.get(name, rows)
+    explanation = minductor.explain(fn, x, options=options)
+    explanation.html(tmp_path / "page.html")
+    (graph,) = data_of((tmp_path / "page.html").read_text(encoding="utf-8"))["graphs"]
+    assert [node["name"] for node in graph["nodes"] if node["kind"] == "made"] == [], "a name that no graph has"
+    report = explanation.roads[0].compiled.report  # type: ignore[union-attr]
+    assert len(graph["kernels"]) == report.kernels + report.externs
+    assert all(kernel["nodes"] and kernel["handle"] for kernel in graph["kernels"])
+    functions = [code["functions"] for code in graph["code"] if "functions" in code]
+    assert {symbol for rows in functions for symbol, _, _ in rows} >= set(report.kernel_names)
+    for code in graph["code"]:
+        lines = list(lines_of(code))
+        assert all(lines[start + 1][1] for _, start, _ in code.get("functions", ()))
 
 
 def test_a_price_list_says_which_schedule_was_second(made: Make) -> None:

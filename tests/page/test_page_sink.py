@@ -64,6 +64,24 @@ def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
         trace.finish("inference", {}, None, None, None)
 
 
+def test_a_write_that_breaks_leaves_the_page_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several processes that write one page none leaves half of one: each writes beside it and renames."""
+    path = tmp_path / "page.html"
+    trace = Trace.parse(f"html:{path}")
+    trace.finish("one", {}, None, None, None)
+    before = path.read_text(encoding="utf-8")
+    real = Path.write_text
+
+    def half(self: Path, text: str, **given: str) -> int:
+        real(self, text[: len(text) // 2], **given)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(BadOptionValue, match="No space left"):
+        trace.finish("two", {}, None, None, None)
+    assert path.read_text(encoding="utf-8") == before and [*tmp_path.iterdir()] == [path]
+
+
 def test_explain_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.html"
     assert main(["explain", f"{ROOT}/docs/layer_norm.py::layer_norm", "--html", str(path)]) == 0

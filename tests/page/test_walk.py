@@ -3,10 +3,14 @@
 import re
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import minductor
+from minductor.api.explain import Verdict
 from minductor.core.errors import UnknownKernel
 from tests.page.browser import Browser
 from tests.page.conftest import Made
@@ -185,6 +189,31 @@ def test_a_pane_grows_and_the_machine_code_opens(browser: Browser, made: Make) -
 def _has_fma(made: Make) -> bool:
     (machine,) = made("layer_norm").document["graphs"][0]["machine"]
     return any("vfmadd" in line for line in machine["lines"])
+
+
+def test_a_link_leads_to_a_kernel_a_stage_or_a_node(browser: Browser, made: Make) -> None:
+    path = made("gpt").path.as_uri()
+    browser.driver.get(f"{path}#backward/k52")
+    assert browser.text('#graphs [aria-selected="true"]') == "backward" and "k52" in browser.text("#trail")
+    assert browser.run("return location.hash") == "#backward/k52"
+    for place, shown in (("forward/schedule", "#timeline .right"), ("forward/gelu_1", "#trail")):
+        browser.run("location.hash = arguments[0]", place)
+        browser.wait(
+            "return document.querySelector(arguments[0]).textContent.includes(arguments[1])", shown, place[8:12]
+        )
+
+
+def test_a_stage_that_moved_the_numbers_is_red(browser: Browser, tmp_path: Path) -> None:
+    explanation = minductor.explain(torch.sin, torch.ones(3), check=True)
+    (road,) = explanation.roads
+    for moved, said in ((False, "every stage gives eager's numbers"), (True, "the numbers moved in fuse")):
+        if moved:
+            road.verdicts = [Verdict("inline", 0.0, 1e-4), Verdict("fuse", 0.5, 1e-4)]
+        explanation.html(tmp_path / "page.html")
+        browser.open(tmp_path / "page.html")
+        assert said in browser.text("#facts")
+        wrong = browser.run("return [...document.querySelectorAll('#timeline .wrong')].map((e) => e.textContent)")
+        assert wrong == ["fuse"] * moved
 
 
 def test_both_themes_come_from_the_system(browser: Browser, made: Make) -> None:
