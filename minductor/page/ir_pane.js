@@ -103,7 +103,7 @@ function together(a, b) {
 
 /** The rows of both sides, of equal number: where one side has nothing, a blank row. */
 function aligned() {
-  const a = sideLines(leftStage), b = sideLines(rightStage);
+  const a = sideLines(leftStage, 0), b = sideLines(rightStage, 2);
   const same = differences(a.map((line) => now.textIds[line.id]), b.map((line) => now.textIds[line.id]));
   const left = [], right = [];
   let i = 0, j = 0, gone = 0, made = 0;
@@ -128,7 +128,7 @@ function aligned() {
   return onlyChanges ? [folded(left, right), folded(right, left), counts] : [left, right, counts];
 }
 
-function sideLines(stage) {
+function sideLines(stage, rank) {
   const blocks = now.blocksOf(stage);
   let block = 0;
   return now.linesOf(stage).map((id, n) => {
@@ -136,7 +136,7 @@ function sideLines(stage) {
     const name = block < blocks.length && blocks[block][1] <= n ? blocks[block][0] : undefined;
     const isHead = name !== undefined && blocks[block][1] === n;
     const kernel = isHead ? now.data.kernels.find((each) => each.name === name) : undefined;
-    return { id, html: irHtml(now.data.texts[id]), nodes: now.data.of[id], number: n + 1, block: name, kernel, what: now.data.texts[id].trim() };
+    return { id, html: irHtml(now.data.texts[id]), nodes: now.data.of[id], number: n + 1, block: name, kernel, rank, what: now.data.texts[id].trim() };
   });
 }
 

@@ -60,7 +60,7 @@ function rowsOf(pane, lines, { anyNode = false } = {}) {
       const row = chunk.children[n];
       line.row = row;
       if (line.nodes && line.nodes.length) {
-        addLight(pane, row, line.nodes, { anyNode, block: line.block, kernel: line.kernel, what: line.what, spot: line.spot });
+        addLight(pane, row, line.nodes, { anyNode, block: line.block, kernel: line.kernel, what: line.what, spot: line.spot, rank: line.rank });
       }
     });
     box.append(chunk);

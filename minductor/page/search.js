@@ -11,7 +11,8 @@ function search(text) {
   const has = (...texts) => { const whole = texts.join(" ").toLowerCase(); return words.every((word) => whole.includes(word)); };
   const exact = [], found = [];
   const isName = (name) => name.toLowerCase() === text.trim().toLowerCase();
-  const add = (kind, shown, action, name) => (name && isName(name) ? exact : found).push([kind, shown, action]);
+  const dark = [];  // lines that come from no node
+  const add = (kind, shown, action, name, isDark) => (name && isName(name) ? exact : isDark ? dark : found).push([kind, shown, action]);
   for (const kernel of now.data.kernels) {
     const names = [kernel.name, `#${kernel.handle}`, kernel.symbol || kernel.op];
     const parts = [...now.family(kernel)];
@@ -28,17 +29,22 @@ function search(text) {
   }
   doc.files.forEach((file, f) => file.lines.forEach((line, n) => {
     const number = file.numbers ? file.numbers[n] : n + 1;
-    if (line.trim() && has(line, `${file.name}:${number}`)) add("source", `${file.name.split("/").pop()}:${number}  ${line.trim()}`, () => goToSource(f, number));
+    if (line.trim() && has(line, `${file.name}:${number}`)) add("source", `${file.name.split("/").pop()}:${number}  ${line.trim()}`, () => goToSource(f, number), "", !now.byLine.has(`${f}:${number}`));
   }));
   for (const [pane, files] of [["kernel", now.data.code], ["wrapper", now.data.wrapper]]) {
-    for (const code of files) code.lines.forEach((line, n) => { if (has(line)) add(pane, `${code.file}:${n + 1}  ${line.trim()}`, () => goToCode(pane, code, n)); });
+    for (const code of files) {
+      const of = expand(code.runs);
+      code.lines.forEach((line, n) => {
+        if (has(line)) add(pane, `${code.file}:${n + 1}  ${line.trim()}`, () => goToCode(pane, code, n), "", !of[n].length);
+      });
+    }
   }
   if (rightStage) now.linesOf(rightStage).forEach((id) => { if (has(now.data.texts[id])) add(`IR ${rightStage.name}`, now.data.texts[id].trim(), () => goToIr(id)); });
   for (const stage of now.data.stages) {
     if (has(stage.name)) add("stage", stage.name, () => showStage(stage), stage.name);
     for (const note of stage.notes) if (has(note)) add("note", `${stage.name}: ${note}`, () => { showTab("notes"); showNotesOf(stage.name); });
   }
-  return [...exact, ...found].slice(0, MOST_FOUND);
+  return [...exact, ...found, ...dark].slice(0, MOST_FOUND);
 }
 
 function goToSource(file, number) {
