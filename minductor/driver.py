@@ -34,7 +34,7 @@ from minductor.core.errors import (
 )
 from minductor.core.warn import warn
 from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
-from minductor.driver_tasks.artefacts import Artefacts, texts, variant_name
+from minductor.driver_tasks.artefacts import Artefacts, report_files, stored_report, texts, variant_name
 from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
 from minductor.driver_tasks.placement import place
@@ -286,7 +286,7 @@ class Compiler:
             refused.where = sources(gm).of(refused.node)
             raise
         self.trace(env).beside(role, lambda folder: self._write_runnable(folder, entry, graph, gm, env))
-        self._observe(entry, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
+        self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
     def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
@@ -341,14 +341,19 @@ class Compiler:
         return graph, env, is_dry
 
     def _observe(
-        self, entry: Entry, role: Role, key: str, events: list[tuple[str, str]], *, was_hit: bool, seconds: float
+        self,
+        entry: Entry,
+        gm: Any,
+        role: Role,
+        key: str,
+        events: list[tuple[str, str]],
+        *,
+        was_hit: bool,
+        seconds: float,
     ) -> None:
         if self.observer is ignore:
             return
-        from minductor.ir.report.report import Report
-
-        report = Report.from_json(json.loads(entry.text("report.json")))
-        self.observer(Compiled(role, key, report, texts(entry), was_hit, seconds, events))
+        self.observer(Compiled(role, key, stored_report(entry, gm), texts(entry), was_hit, seconds, events))
 
     # --- the store
 
@@ -447,7 +452,7 @@ class Compiler:
 
         files = store.in_scratch(build)
         guards = [str(guard.rel) for guard in plan.guards]
-        files["report.json"] = json.dumps(report.to_json()).encode()
+        files.update(report_files(report))
         files["guards.json"] = json.dumps(guards).encode()
         hints = hints_file(graph.hints if env.uses_hints else ())
         return store.put(key, files | hints, variant=variant_name(guards, hints))
@@ -472,9 +477,11 @@ class Compiler:
             StageFailed: a stage raised an error that is not minductor's own.
             MinductorError: a stage refused the graph, or broke a rule of the IR under options={"verify": True}.
         """
+        from minductor.codegen.wrapper.handle_comments import verify_handles
         from minductor.frontend.capture.schemas import with_schemas
         from minductor.ir.artefact.source import Source
         from minductor.ir.plan.plan import replace_operators
+        from minductor.ir.report.provenance import provenance
         from minductor.ir.report.report import report
 
         value: Any = graph
@@ -489,8 +496,10 @@ class Compiler:
         start = time.perf_counter()
         units = resolve(backend.kernels)(plan, env)
         source = Source(tuple(units), *_wrapper(plan, env, backend))
+        if env.options.verify and env.options.provenance:
+            verify_handles(plan, source.wrapper, source.language)
         written = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
-        facts = report(program, plan)
+        facts = replace(report(program, plan), origins=provenance(program, plan, units, env.options.provenance))
         counted = {"kernels": facts.kernels, "externs": facts.externs}
         notes = tuple(_python_calls(plan)) if source.language == "cpp" else ()
         self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counted, notes, written, str)
