@@ -126,6 +126,18 @@ class Artefacts:
             files.update(self.gpu.build(text, launches, env.target.arch, unaligned))
         return files
 
+    def build_command(self, entry: Entry, env: Env) -> str:
+        """The shell's command that builds the library of a stored graph from its units in C++, in their folder."""
+        import torch
+
+        from minductor.runtime.launch.launch import LIBRARY, linked
+
+        units = [name for name in entry.contents if name.endswith(".cpp")]
+        needs = linked(entry.contents)
+        libraries = [str(Path(torch.__file__).parent / "lib" / name) for name in needs.pop("link_with", ())]
+        how = {"sanitize": env.options.sanitize, "link_with": libraries, **needs}
+        return self.toolchain.shell_command(units, LIBRARY, **how)
+
     # --- from files to a call
 
     def load(

@@ -199,6 +199,26 @@ class Folder:
 
 
 @dataclass(slots=True)
+class Depyf:
+    """The folder of `depyf.prepare_debug(DIR)`, while that is active: each compile is written below DIR/minductor.
+
+    depyf patches TorchInductor's functions to see its files; ours it finds among its own instead.
+    """
+
+    folders: dict[str, Folder] = field(default_factory=dict[str, Folder])
+
+    def record(self, record: Record) -> None:
+        if folder := self.folder():
+            folder.record(record)
+
+    def folder(self) -> Folder | None:
+        """The Folder of the active `prepare_debug`; None outside of one."""
+        state: Mapping[str, Any] = getattr(sys.modules.get("depyf.explain.global_variables"), "data", {})
+        place = state.get("dump_src_dir") if state.get("is_inside_prepare_debug") else None
+        return self.folders.setdefault(place, Folder(Path(place) / "minductor")) if place else None
+
+
+@dataclass(slots=True)
 class Page:
     """One HTML page that needs nothing beside it; it is written whole after each graph (`minductor/page`)."""
 
@@ -247,7 +267,7 @@ class Trace:
 
         `debug` is a folder that gets the same files as `dir:`.
         """
-        logs = (Logger(), Artifacts(), Structured(), *((Folder(debug),) if debug else ()))
+        logs = (Logger(), Artifacts(), Structured(), Depyf(), *((Folder(debug),) if debug else ()))
         kind, colon, path = text.partition(":")
         match kind:
             case "" | "0" if not colon:
@@ -286,8 +306,9 @@ class Trace:
     def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
         """Calls `write` with the folder of the graph's stages, if the trace is a folder."""
         for sink in self.sinks:
-            if isinstance(sink, Folder):
-                sink.beside(graph_name, write)
+            folder = sink.folder() if isinstance(sink, Depyf) else sink
+            if isinstance(folder, Folder):
+                folder.beside(graph_name, write)
 
     def finish(self, graph_name: str, contents: Mapping[str, bytes], graph: Graph, gm: Any, env: Env) -> None:
         """Tells a page what a graph was compiled to: the files of its entry in the store."""

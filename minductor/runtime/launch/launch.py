@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -48,11 +48,10 @@ def build(
     files = {source.wrapper_file: source.wrapper.encode()}
     files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
     cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
-    needs: dict[str, Any] = {}
+    needs = linked((source.wrapper_file,))
     if source.wrapper_file == WRAPPER_CPP:
         from minductor.runtime.launch import launch_cpp_wrapper
 
-        needs = {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED}
         units = [CompileUnit(u.name, u.text) for u in cpp]
         units.append(CompileUnit(Path(WRAPPER_CPP).stem, launch_cpp_wrapper.unit_text(source.wrapper)))
     else:
@@ -73,6 +72,15 @@ def build(
         toolchain.compile(units, out, sanitize=options.sanitize, blame=blame, timeout_s=limit, **needs)
         files[LIBRARY] = out.read_bytes()
     return files
+
+
+def linked(files: Collection[str]) -> dict[str, Any]:
+    """The folders of headers, and the libraries, that the units among an artefact's files need."""
+    if WRAPPER_CPP not in files:
+        return {}
+    from minductor.runtime.launch import launch_cpp_wrapper
+
+    return {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED}
 
 
 def _with_entries(text: str, symbols: Sequence[str]) -> str:
