@@ -1,7 +1,8 @@
 """The kernels of a Plan as C++: one function each, packed in few translation units.
 
 Takes a Plan (or one Kernel) with schedules; gives units of text, each complete with the functions of cpp_math.h that it
-uses. Refuses a kernel without a schedule. The text depends on shapes and dtypes only.
+uses. Refuses a kernel without a schedule. The text depends on shapes and dtypes only,
+and its comments on the ATen nodes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers besi
 
 def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
     """Every kernel of the plan once, in as few units as UNIT_KERNELS allows, which hold about equally many."""
-    del env  # the text depends on shapes and dtypes, which the plan has
+    is_commented = env.options.provenance > 0
     bodies = dict(plan.kernels)
     texts: list[tuple[str, str]] = []
     for line in plan.lines:
         if isinstance(line, KernelLine):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
-            texts.append((line.symbol, kernel_text(bodies[line.id], line.symbol, dtypes, line.origins)))
+            text = kernel_text(bodies[line.id], line.symbol, dtypes, line.origins, is_commented=is_commented)
+            texts.append((line.symbol, text))
     count = -(-len(texts) // UNIT_KERNELS)
     units: list[Unit] = []
     for n in range(count):
@@ -61,6 +63,8 @@ def kernel_text(
     dtypes: Mapping[str, DType],
     origins: tuple[Origin, ...] | None = None,
     linkage: str = 'extern "C"',
+    *,
+    is_commented: bool = True,
 ) -> str:
     """The function of one kernel, below a comment that names the ATen nodes it computes. `dtypes`: by storage.
 
@@ -69,7 +73,7 @@ def kernel_text(
     """
     out = Lines()
     if kernel.schedule is not None and kernel.schedule.parts:
-        return parts_text(kernel, symbol, dtypes, origins)
+        return parts_text(kernel, symbol, dtypes, origins, is_commented=is_commented)
     given = signature(kernel)
     storages: dict[str, tuple[str, DType]] = {}
     parameters: list[str] = []
@@ -94,7 +98,7 @@ def kernel_text(
     )
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     nodes = kernel.origins if origins is None else origins
-    out.add(*comment(nodes))
+    out.add(*(comment(nodes) if is_commented else ()))
     with out.block(f"{linkage} int64_t {symbol}({', '.join(parameters)})"):
         if checked:
             out.add(f"uint64_t {', '.join(f'bad{n + 1} = 0' for n in range(len(checked)))};")
@@ -108,7 +112,12 @@ def kernel_text(
 
 
 def parts_text(
-    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+    kernel: Kernel,
+    symbol: str,
+    dtypes: Mapping[str, DType],
+    origins: tuple[Origin, ...] | None = None,
+    *,
+    is_commented: bool,
 ) -> str:
     """A function for each different part of a bundled kernel, and one that calls them for each part's tensors."""
     names: dict[str, str] = {}  # text -> function
@@ -127,7 +136,7 @@ def parts_text(
     parameters = [f"{'' if s in given.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in given.storages]
     parameters += _numbers(given.sizes)
     out = Lines()
-    out.add(*comment(kernel.origins if origins is None else origins))
+    out.add(*(comment(kernel.origins if origins is None else origins) if is_commented else ()))
     with out.block(f'extern "C" int64_t {symbol}({", ".join(parameters)})'):
         out.add(*calls, "return 0;")
     return "".join(written) + "\n".join(out.lines) + "\n"

@@ -47,7 +47,8 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
         if isinstance(line, KernelLine):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
             symbols.append(line.symbol)
-            functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
+            origins = line.origins if env.options.provenance else ()
+            functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, origins))
             choices = launch_choices_of(bodies[line.id], env) if env.options.autotune else ()
             # bits may depend on how many elements a thread loads at once
             factors = () if env.options.deterministic else line.factors
