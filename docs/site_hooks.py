@@ -33,11 +33,6 @@ FENCED = re.compile(r"(^(?:```+)[^\n]*\n.*?^```+[ ]*$)", re.MULTILINE | re.DOTAL
 LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".cpp": "cpp", ".toml": "toml", ".json": "json", "": "make"}
 PICTURES = (".png", ".svg")
 BACKEND = ("Backend", "Pass", "Artefact", "register_backend", "unregister_backend", "cpp_flags")
-PICTURED: Mapping[str, str] = {
-    "layer_norm": "A layer norm: what belongs to the line under the pointer is lit in all panes",
-    "graph": "The ATen graph",
-    "memory": "The storages of a plan, as bars over its calls",
-}
 FIXTURES = ("pytest_plugin/fixtures.py", "pytest_plugin/short_names.py")
 
 
@@ -103,19 +98,6 @@ def _fixtures() -> str:
     return "\n".join(_documented(f"{module}.{name}", heading_level=3, **options) for name, module in sorted(found))
 
 
-def _pictures() -> str:
-    """The pictures in docs/pictures of the page of a compile, which tests write where a browser is at hand.
-
-    The theme shows a picture for the light or the dark scheme in that scheme only.
-    """
-    found: list[str] = []
-    for name, what in PICTURED.items():
-        files = {f"{name}.png": "", f"{name}_light.png": "#only-light", f"{name}_dark.png": "#only-dark"}
-        there = [file for file in files if (ROOT / "docs/pictures" / file).is_file()]
-        found += [f"{what}:"] * bool(there) + [f"![{what}](pictures/{file}{files[file]})" for file in there]
-    return "\n\n".join(found)
-
-
 def _documented(name: str, **options: object) -> str:
     """The docstring of an object, as mkdocstrings shows it."""
     rows = [f"        {option}: {str(value).lower()}" for option, value in options.items()]
@@ -130,7 +112,6 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "warnings": lambda: _errors(are_warnings=True),
     "markers": _markers,
     "fixtures": _fixtures,
-    "pictures": _pictures,
     "functions": lambda: "\n".join(_documented(f"minductor.{name}") for name in sorted(PUBLIC, key=str.lower)),
     "compiled": lambda: _documented("pytest_plugin.oracle.compiled.Compile.__call__", heading_level=3),
     "run": lambda: _documented("pytest_plugin.oracle.run.Run", heading_level=3),
