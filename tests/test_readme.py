@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from minductor.__main__ import COMMANDS
 from minductor.core import errors
 from minductor.options import ENVIRONMENT, MODES, OPTION_RULES, Options
 from tests.house.rules import ROOT
@@ -110,3 +111,25 @@ def test_files_and_links_exist(page: Path) -> None:
 def test_codes_exist() -> None:
     codes = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
     assert codes.issuperset(re.findall(r"\bMD\d{3}\b", "".join(page.read_text(encoding="utf-8") for page in PAGES)))
+
+
+COMMAND = re.compile(r"(?:^ {4}(?! )|^\$ (?:\w+=\S+ )*|`)(minductor|make) ([a-z]\w*)", re.MULTILINE)
+
+
+def unknown_commands(text: str) -> list[str]:
+    """The commands on lines of their own and in code spans that neither minductor nor the Makefile has."""
+    targets = re.findall(r"^([a-z]\w*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    known = {"minductor": tuple(COMMANDS), "make": tuple(targets)}
+    return [f"{program} {word}" for program, word in COMMAND.findall(text) if word not in known[program]]
+
+
+def test_commands_exist() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert unknown_commands(text) == []
+    assert len(COMMAND.findall(text)) > 20
+    assert unknown_commands("    make tee\n`minductor doctr`\n$ A=b minductor cash\n") == [
+        "make tee",
+        "minductor doctr",
+        "minductor cash",
+    ]
