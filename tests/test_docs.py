@@ -71,19 +71,19 @@ def test_blocks_do_what_the_page_says(page: Path, walk: Walk) -> None:
             pytest.fail(what, pytrace=not isinstance(error, AssertionError))
 
 
-FIGURES = re.compile(r"<!-- figures: (\S+) -->\n((?:\|.*\n)+)")
+FIGURES = re.compile(r"<!-- figures: (\S+) -->\n((?:.+\n)+)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_figures_are_recorded_ones(page: Path) -> None:
-    for source, table in FIGURES.findall(page.read_text(encoding="utf-8")):
-        assert unrecorded(table, (ROOT / source).read_text(encoding="utf-8")) == []
+    for source, block in FIGURES.findall(page.read_text(encoding="utf-8")):
+        assert unrecorded(block, (ROOT / source).read_text(encoding="utf-8")) == []
 
 
-def unrecorded(table: str, source: str) -> list[str]:
-    """The numbers with a point in a table that the page of recorded results does not have."""
+def unrecorded(block: str, source: str) -> list[str]:
+    """The numbers with a point in a table or paragraph that the page of recorded results does not have."""
     return [
-        figure for figure in re.findall(r"\b\d+\.\d+\b", table) if not re.search(rf"\b{re.escape(figure)}\b", source)
+        figure for figure in re.findall(r"\b\d+\.\d+\b", block) if not re.search(rf"\b{re.escape(figure)}\b", source)
     ]
 
 

@@ -21,7 +21,7 @@ import minductor
 from minductor.driver import Compiled, Compiler
 from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
 from minductor.ir.program.nodes import Kernel
-from minductor.ir.program.variants import kernels_with_variants
+from minductor.ir.program.variants import kernels_with_variants, select_variants
 from minductor.options import VARIANTS, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -233,6 +233,27 @@ def test_a_long_softmax_is_measured_on_both_targets(tmp_path: Path) -> None:
             torch.randn(size)
         )
         assert any(by == "measure" and len(options) > 1 for _, _, by, options, _ in seen[0].report.variants), target
+
+
+@pytest.mark.parametrize("name", ["few long columns", "columns", "a row in parts", "a product", "short rows", "cumsum"])
+def test_what_is_compiled_without_tuning_is_the_default(name: str) -> None:
+    """A tuned kernel loses to no other than itself: prices of recipes would leave `sum` of 1024 columns out, whole."""
+    fn, shape = {
+        "few long columns": (lambda x: x.sum(0), (1024, 1024)),
+        "columns": (lambda x: x.var(0), (1024, 1024)),
+        "a row in parts": (lambda x: x.exp().sum(), (2048, 2048)),
+        "a product": (lambda x: torch.relu(x @ x), (512, 512)),
+        "short rows": (lambda x: x.softmax(-1), (2048, 128)),
+        "cumsum": (lambda x: x.cumsum(0), (1 << 20,)),
+    }[name]
+    seen: list[list[Any]] = []
+    for autotune in (False, True):
+        explained = minductor.explain(
+            lambda x: fn(x), torch.randn(shape), options={"target": "sm_90", "autotune": autotune}
+        )
+        scheduled = select_variants(dict(explained.roads[0].values)["schedule"], {})
+        seen.append([node.schedule if isinstance(node, Kernel) else node.op for node in scheduled.nodes])
+    assert seen[0] == seen[1]
 
 
 def test_results_that_must_not_change_have_no_measured_variants(tmp_path: Path) -> None:

@@ -40,15 +40,15 @@ def options(made: Way) -> tuple[object, ...]:
     return variant_choice(kernel).options if kernel.variants else (kernel.name,)
 
 
-def measured(ways: dict[str, Way], *, is_measured: bool = True) -> tuple[Way, Notes]:
+def measured(ways: dict[str, Way], usual: str, *, is_measured: bool = True) -> tuple[Way, Notes]:
     assert isinstance(KERNEL, Kernel)
     notes: Notes = []
-    return by_measure(KERNEL, ways, notes, is_measured=is_measured), notes
+    return by_measure(KERNEL, ways, usual, notes, is_measured=is_measured), notes
 
 
-def test_near_ways_are_measured_and_the_cheapest_is_the_default() -> None:
+def test_near_ways_are_measured() -> None:
     made, notes = measured(
-        {"a": way("a", price=(1.2,)), "b": way("b", price=(1.0,)), "c": way("c", price=(1.01 * NEAR,))}
+        {"a": way("a", price=(1.2,)), "b": way("b", price=(1.0,)), "c": way("c", price=(1.01 * NEAR,))}, "b"
     )
     assert options(made) == ("a", "b")
     assert [str(note) for note in notes] == [
@@ -57,22 +57,31 @@ def test_near_ways_are_measured_and_the_cheapest_is_the_default() -> None:
 
 
 def test_a_few_of_many_near_ways_are_measured() -> None:
-    made, _ = measured({f"w{n}": way(f"w{n}", price=(2.0 - n / 100,)) for n in range(20)})
+    made, _ = measured({f"w{n}": way(f"w{n}", price=(2.0 - n / 100,)) for n in range(20)}, "w19")
     assert options(made) == tuple(f"w{n}" for n in range(20 - MOST, 20))
 
 
+def test_what_is_taken_without_measuring_is_measured_whatever_its_price() -> None:
+    many = {f"w{n}": way(f"w{n}") for n in range(MOST)}
+    made, notes = measured({"dear": way("dear", price=(10 * NEAR,)), **many}, "dear")
+    assert options(made) == ("dear", *many)[:MOST]
+    (kernel,) = made.nodes
+    assert isinstance(kernel, Kernel) and variant_choice(kernel).default == "dear"
+    assert str(notes[0]).startswith("k0: variant dear of dear, w0")
+
+
 def test_equal_ways_are_one() -> None:
-    made, notes = measured({"a": way("same"), "b": way("same")})
+    made, notes = measured({"a": way("same"), "b": way("same")}, "b")
     assert options(made) == ("same",) and not notes
 
 
 def test_what_may_not_be_measured_is_the_default() -> None:
-    made, notes = measured({"a": way("a", price=(1.2,)), "b": way("b")}, is_measured=False)
+    made, notes = measured({"a": way("a", price=(1.2,)), "b": way("b")}, "b", is_measured=False)
     assert options(made) == ("b",) and not notes
 
 
 def test_a_way_without_a_price_stands_first() -> None:
-    made, _ = measured({"extern": way("call", price=()), "native": way("n")})
+    made, _ = measured({"extern": way("call", price=()), "native": way("n")}, "extern")
     assert options(made) == ("extern", "native")
     (kernel,) = made.nodes
     assert isinstance(kernel, Kernel) and variant_choice(kernel).default == "extern"
@@ -81,7 +90,7 @@ def test_a_way_without_a_price_stands_first() -> None:
 def test_prices_for_other_numbers_of_sizes_are_compared() -> None:
     """A kernel that joins parts has no symbolic size, and so fewer prices."""
     whole, cut = way("whole", price=(1.0, 2.0, 3.0, 4.0)), way("a", "b", price=(1.1, 1.1))
-    made, _ = measured({"whole": whole, "cut": cut})
+    made, _ = measured({"whole": whole, "cut": cut}, "whole")
     assert options(made) == ("whole", "cut")
 
 

@@ -18,6 +18,7 @@ from minductor.heuristics.learned import learned
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, Node, NodeNote, Program, Variant
 from minductor.ir.program.variant_note import VariantNote
+from minductor.ir.program.variants import variant_choice
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.schedule import cpu_place, cpu_recipes
@@ -74,9 +75,19 @@ class Scheduler:
             return by_size(bare, ways, points, self.notes)
         if self.env.options.autotune and self.env.target.has_variants:
             ways = self.ways(kernel, bare, self.hints, with_library=True)
-            way = by_measure(bare, ways, self.notes, is_measured=is_measured(kernel, self.env))
+            usual = self.usual(kernel, ways)
+            way = by_measure(bare, ways, usual, self.notes, is_measured=is_measured(kernel, self.env))
             return self.with_needed_launches(way) if self.env.target.is_gpu else way
         return Way((self.fastest(bare, self.recipes(bare, self.hints), self.hints),))
+
+    @staticmethod
+    def usual(kernel: Kernel, ways: Mapping[str, Way]) -> str:
+        """The name of the way that is taken without tuning: the library's, what `split` decided, or the fastest."""
+        taken = str(variant_choice(kernel).default) if kernel.variants else ""
+        if EXTERN in ways or taken in ways:
+            return EXTERN if EXTERN in ways else taken
+        own = {name: way.price for name, way in ways.items() if name not in {each.name for each in kernel.variants}}
+        return fastest(own) if len(own) > 1 else next(iter(own))
 
     def with_needed_launches(self, way: Way) -> Way:
         """The way without launches that need not be measured."""

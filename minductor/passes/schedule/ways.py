@@ -40,18 +40,19 @@ def named_like(ways: Mapping[str, Way], name: str) -> dict[str, Way]:
     return {name: next(iter(ways.values()))} if len(ways) == 1 else dict(ways)
 
 
-def by_measure(kernel: Kernel, ways: Mapping[str, Way], notes: Notes, *, is_measured: bool) -> Way:
-    """The kernel with the ways that are estimated to be nearly the fastest as variants.
+def by_measure(kernel: Kernel, ways: Mapping[str, Way], usual: str, notes: Notes, *, is_measured: bool) -> Way:
+    """The kernel as the variant `usual`, with the ways that are estimated to be nearly the fastest as others.
 
-    Where nothing may be measured, the default of these ways.
+    `usual`: what is taken without measuring. It is measured whatever its price says, so that no tuned kernel loses to
+    one that is not. Where nothing may be measured, it is the result.
     """
     different = _different(ways)
     priced = of_equal_length({name: way.price for name, way in different.items() if way.price})
     losses = {name: _loss(priced, name) if name in priced else 1.0 for name in different}
-    near = sorted((name for name in different if losses[name] <= NEAR), key=losses.__getitem__)[:MOST]
+    default = next(name for name, way in different.items() if way.nodes == ways[usual].nodes)
+    others = sorted((name for name in different if losses[name] <= NEAR and name != default), key=losses.__getitem__)
+    near = {default, *others[: MOST - 1]}
     kept = {name: way for name, way in different.items() if name in near}
-    has_unknown = len(priced) < len(different)  # the library's price is not known: it stands first
-    default = next(iter(kept)) if has_unknown else fastest({name: priced[name] for name in kept})
     if len(kept) == 1 or not is_measured:
         return kept[default]
     known = tuple((name, priced[name]) for name in kept if name in priced)
