@@ -7,7 +7,7 @@ many plausible slips of a programmer, each a replacement in the text of one func
 as it is; then the program ends with "no program is wrong".
 
 The same three steps hunt in any backend of torch.compile: give `compiling` its name. `pytest --fuzz=30` does the first
-two in a campaign of half an hour, which goes on where it was stopped.
+two in a campaign of half an hour, which goes on where it was stopped. hypothesis draws the programs: install it.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
     python examples/write_a_device.py --rows 4 --columns 6
 
+It needs NumPy.
 A backend is a record of functions. This one prints a kernel as a Python function of flat arrays, in which each value is
 an array over the kernel's axes. Fusion, memory planning, the store and autograd are minductor's. The program shows the
 kernels of two functions and of their gradients, compares them with eager, and says what became a call.
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=6)
     given = parser.parse_args()
     register_backend(BACKEND)
+    torch.manual_seed(0)
     x = torch.randn(given.rows, given.columns, requires_grad=True)
     for fn in (lambda x: torch.softmax(2 * x, -1), lambda x: x.tanh().cumsum(0).square()):
         explained = minductor.explain(fn, x, options={"target": "array_1"})
