@@ -286,6 +286,7 @@ class Compiler:
             refused.where = sources(gm).of(refused.node)
             raise
         self.trace(env).beside(role, lambda folder: self._write_runnable(folder, entry, graph, gm, env))
+        self.trace(env).linked(entry, gm)
         self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 

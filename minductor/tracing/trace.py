@@ -27,6 +27,7 @@ from minductor.core.errors import BadOptionValue
 
 if TYPE_CHECKING:
     from minductor.ir.report.report import Report
+    from minductor.runtime.store.store import Entry
     from minductor.runtime.tune.tune import Tuned
 
 EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
@@ -128,6 +129,17 @@ class Structured:
         for name, text in texts.items():
             metadata = {"name": f"minductor_{record.graph}_{name}", "encoding": "string"}
             trace_structured("artifact", metadata_fn=functools.partial(dict, metadata), payload_fn=text)
+
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes the artefacts that link a graph's texts, if anybody listens."""
+        if not self.logger.handlers:
+            return
+        from torch._logging._internal import trace_structured
+
+        from minductor.tracing.provenance_viewer import artefacts
+
+        for kind, about, text in artefacts(entry, gm):
+            trace_structured(kind, metadata_fn=functools.partial(dict, about), payload_fn=functools.partial(str, text))
 
 
 @dataclass(slots=True)
@@ -294,6 +306,12 @@ class Trace:
             folder = sink.folder() if isinstance(sink, Depyf) else sink
             if isinstance(folder, Folder):
                 folder.beside(graph_name, write)
+
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes what links the texts of a stored graph, such as its provenance, to torch's structured trace."""
+        for sink in self.sinks:
+            if isinstance(sink, Structured):
+                sink.linked(entry, gm)
 
 
 def debug_folder(environ: Mapping[str, str]) -> Path | None:
