@@ -343,7 +343,7 @@ def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
         yield f"partition {number}: {what}, {'can' if is_capturable else 'cannot'} be captured"
     written = sources(gm)
     for node, op, origin, reason in facts.barriers:
-        at = f" ({place})" if (place := written.of(origin)) else ""
+        at = f" ({place})" if (place := written.place_of(origin)) else ""
         yield f"cannot be captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
 
 
