@@ -160,7 +160,7 @@ class Artefacts:
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
         written = sources(traced)
-        where = written.of
+        where = written.place_of
         if WRAPPER_CPP in entry.contents:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
@@ -299,5 +299,5 @@ def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
 
     written = sources(gm)
     kernel = next((line for line in plan.lines if isinstance(line, KernelLine) and line.symbol == symbol), None)
-    places = (written.of(origin.node) for origin in kernel.origins) if kernel else ()
+    places = (written.place_of(origin.node) for origin in kernel.origins) if kernel else ()
     return ", ".join(dict.fromkeys(place for place in places if place))
