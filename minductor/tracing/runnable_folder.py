@@ -52,11 +52,12 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target) -> 
     """Writes the files that run a graph into `folder`. The placeholders of `gm`, its ATen graph, have the sizes."""
     import torch
 
-    from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH
+    from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH, PROVENANCE
     from minductor.runtime.launch.launch import WRAPPER, WRAPPER_CPP
 
     kernels = [name for name in found.contents if name not in OF_EVERY_GRAPH and not name.endswith(".cpp")]
-    for name in kernels:
+    texts = [name for name in found.contents if name.endswith(".cpp") and name != WRAPPER_CPP]
+    for name in (PROVENANCE, *kernels, *texts):  # the texts as they were compiled: provenance.json counts their lines
         (folder / name).write_bytes(found.contents[name])
     if WRAPPER in found.contents:
         (folder / WRAPPER).write_text(f"{HEAD}{found.text(WRAPPER)}{TAIL}", encoding="utf-8")

@@ -30,6 +30,14 @@ class NodeSources(Protocol):
         """The user's "file:line"; "" if it is not known."""
         ...
 
+    def module_of(self, node: str) -> str:
+        """The path of the module that the node runs in, as "layers.3.mlp"; "" if it is not known."""
+        ...
+
+    def forward_of(self, node: str) -> str:
+        """The node of the forward graph that a node of a backward comes from; "" if there is none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PlanCall:
@@ -94,12 +102,29 @@ class Provenance:
         """The same with what a process knows of the nodes.
 
         Args:
-            sources: gives the user's line of a node.
+            sources: gives the user's line, the module and the forward node of a node.
 
         Returns:
             A Provenance whose `sources` is that object.
         """
         return replace(self, sources=sources)
+
+    def moved(self, lines: Mapping[str, int]) -> Provenance:
+        """The same for files at whose start lines were added.
+
+        Args:
+            lines: by file, how many.
+
+        Returns:
+            A Provenance with the new numbers of lines.
+        """
+        if not any(lines.values()):
+            return self
+        maps = {
+            symbol: replace(each, rows=tuple([(line + lines.get(each.file, 0), at) for line, at in each.rows]))
+            for symbol, each in self.lines.items()
+        }
+        return replace(self, lines=maps)
 
     def line_of(self, node: str) -> str:
         """The user's line of an ATen node.
@@ -111,6 +136,28 @@ class Provenance:
             "file:line", or "" if no line is known.
         """
         return self.sources.of(node) if self.sources is not None else ""
+
+    def module_of(self, node: str) -> str:
+        """The user's module that an ATen node runs in.
+
+        Args:
+            node: a name as for `line_of`.
+
+        Returns:
+            Its path in the model, as "layers.3.mlp", or "" if none is known.
+        """
+        return self.sources.module_of(node) if self.sources is not None else ""
+
+    def forward_of(self, node: str) -> str:
+        """The forward node of a node of a backward.
+
+        Args:
+            node: a name as for `line_of`.
+
+        Returns:
+            The name of a node of the forward graph, or "" if none is known.
+        """
+        return self.sources.forward_of(node) if self.sources is not None else ""
 
     def to_json(self) -> dict[str, Any]:
         """What is stored, as JSON values.
