@@ -109,6 +109,23 @@ class Provenance:
         """
         return replace(self, sources=sources)
 
+    def moved(self, lines: Mapping[str, int]) -> Provenance:
+        """The same for files at whose start lines were added.
+
+        Args:
+            lines: by file, how many.
+
+        Returns:
+            A Provenance with the new numbers of lines.
+        """
+        if not any(lines.values()):
+            return self
+        maps = {
+            symbol: replace(each, rows=tuple([(line + lines.get(each.file, 0), at) for line, at in each.rows]))
+            for symbol, each in self.lines.items()
+        }
+        return replace(self, lines=maps)
+
     def line_of(self, node: str) -> str:
         """The user's line of an ATen node.
 
