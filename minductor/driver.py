@@ -289,6 +289,7 @@ class Compiler:
             raise
         self.trace(env).beside(role, lambda folder: self._write_runnable(folder, entry, graph, gm, env))
         self.trace(env).finish(role, entry.contents, graph, gm, env)
+        self.trace(env).linked(entry, gm)
         self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
@@ -329,7 +330,7 @@ class Compiler:
         def load(entry: Entry) -> Any:
             kernels = None if is_dry else self.artefacts.kernels(entry, env)
             launcher = fx.launcher(entry.contents, kernels, env.target)
-            return fx.graph_module(entry.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).of)
+            return fx.graph_module(entry.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).place_of)
 
         key = self.key(graph, env, is_dry=is_dry)
         entry, _, module = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)
@@ -455,7 +456,7 @@ class Compiler:
 
         files = store.in_scratch(build)
         guards = [str(guard.rel) for guard in plan.guards]
-        files.update(report_files(report))
+        files.update(report_files(report, source, files))
         files["guards.json"] = json.dumps(guards).encode()
         hints = hints_file(graph.hints if env.uses_hints else ())
         return store.put(key, files | hints, variant=variant_name(guards, hints))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from minductor.api.isolation import fresh, isolated
 from minductor.core.errors import (
@@ -39,6 +39,9 @@ from minductor.options import mapping_of
 from minductor.page.page_records import GraphRecords
 from minductor.target import Env
 from minductor.tracing.trace import Record, Runs, Trace, new_notes, partition_lines
+
+if TYPE_CHECKING:
+    from minductor.ir.report.provenance import PlanCall, Provenance
 
 # The largest difference that is taken for rounding, relative to the largest value of the ATen graph run in eager. A sum
 # in another order differs by a few ULP of its terms; a wrong index or operator differs by a thousand times this.
@@ -444,14 +447,32 @@ def _without_notes(program: Any) -> str:
 
 def _report(compiled: Compiled, gm: Any) -> str:
     facts = compiled.report
+    modules = _Modules(facts.provenance())
     lines = [
         f"{facts.kernels} kernels, {facts.externs} extern calls, {facts.bytes} bytes moved, "
         f"{facts.operations} operations, {compiled.seconds * 1e3:.0f} ms to compile",
-        *(f"kernel {name}" for name in facts.kernel_names),
-        *(f"extern {op}: {reason}" for op, reason in facts.extern_reasons),
+        *(f"kernel {name}{modules.of_next(name)}" for name in facts.kernel_names),
+        *(f"extern {op}: {reason}{modules.of_next(op)}" for op, reason in facts.extern_reasons),
         *partition_lines(facts, gm),
     ]
     return "\n".join(lines)
+
+
+class _Modules:
+    """The module paths of the calls of a graph, asked for in the order of the plan."""
+
+    def __init__(self, known: Provenance) -> None:
+        self.known = known
+        self.calls: dict[str, list[PlanCall]] = {}
+        for call in known.calls:
+            self.calls.setdefault(call.key.rpartition(":")[0], []).append(call)
+
+    def of_next(self, name: str) -> str:
+        """The modules of the next call of a kernel or operator, in parentheses behind a blank; "" if it has none."""
+        calls = self.calls.get(name)
+        nodes = calls.pop(0).nodes if calls else ()
+        found = dict.fromkeys(path for path in map(self.known.module_of, nodes) if path)
+        return f" ({', '.join(found)})" if found else ""
 
 
 # --- the command line

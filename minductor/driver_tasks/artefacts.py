@@ -160,7 +160,7 @@ class Artefacts:
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
         written = sources(traced)
-        where = written.of
+        where = written.place_of
         if WRAPPER_CPP in entry.contents:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
@@ -244,9 +244,14 @@ def texts(entry: Entry) -> dict[str, str]:
     return {name: entry.text(name) for name in entry.contents if name.endswith(shown)}
 
 
-def report_files(report: Report) -> dict[str, bytes]:
-    """The files of an entry that hold a report: its own, and that of its provenance."""
-    values = {REPORT: report.to_json(), PROVENANCE: report.provenance().to_json()}
+def report_files(report: Report, source: Source, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of an entry that hold a report: its own, and that of its provenance, whose lines are those of `files`.
+
+    The build puts what Python calls above the text of a unit (`load.py: ENTRY_PRELUDE`).
+    """
+    mapped = [unit for unit in source.units if unit.line_maps]
+    moved = {unit.file: files[unit.file].partition(unit.text.encode())[0].count(b"\n") for unit in mapped}
+    values = {REPORT: report.to_json(), PROVENANCE: report.provenance().moved(moved).to_json()}
     return {name: json.dumps(value).encode() for name, value in values.items()}
 
 
@@ -299,5 +304,5 @@ def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
 
     written = sources(gm)
     kernel = next((line for line in plan.lines if isinstance(line, KernelLine) and line.symbol == symbol), None)
-    places = (written.of(origin.node) for origin in kernel.origins) if kernel else ()
+    places = (written.place_of(origin.node) for origin in kernel.origins) if kernel else ()
     return ", ".join(dict.fromkeys(place for place in places if place))

@@ -52,8 +52,11 @@ def kernel_code(
             start = first if commented else number
             functions.append([found[1], start, end])
             _give(of, start, end, list(known[found[1]]) or nodes.numbers(commented))
-            for place, numbers in rows.get(found[1], {}).items():
-                of[place] = list(numbers)
+            for place in range(first, number) if commented else ():
+                if comment := KERNEL_COMMENT.match(lines[place]):
+                    of[place] = nodes.numbers(comment[1].split(", "))
+            if found[1] in rows:
+                _map(of, lines, number, end, rows[found[1]])
             commented = []
         elif line and not line.startswith(("@", "#", "//", "template")):
             commented = []
@@ -69,6 +72,33 @@ def _end(lines: Sequence[str], start: int) -> int:
         if line and not line.startswith((" ", ")", "#")):
             return number
     return len(lines)
+
+
+def _map(of: list[list[int]], lines: Sequence[str], start: int, end: int, rows: Mapping[int, Sequence[int]]) -> None:
+    """Gives lines the nodes that a line map says. A line that opens a block has those of the lines in the block."""
+    for number, numbers in rows.items():
+        of[number] = list(numbers)
+    opened: dict[int, list[int]] = {}  # the nodes of the latest block by its indent
+    for number in range(start + 1, end):
+        indent = _indent(lines[number])
+        if number in rows or lines[number].startswith("#"):
+            continue
+        inside: set[int] = set()
+        for inner in range(number + 1, end):
+            if not lines[inner].startswith("#") and _indent(lines[inner]) <= indent:
+                break
+            inside.update(rows.get(inner, ()))
+        if inside:
+            opened[indent] = of[number] = sorted(inside)
+        elif lines[number].lstrip().startswith("}"):
+            of[number] = opened.get(indent, of[number])
+    for number in range(end - 2, start, -1):  # what is asked of the compiler belongs to the line below
+        if lines[number].startswith("#pragma"):
+            of[number] = of[number + 1]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _give(of: list[list[int]], start: int, end: int, numbers: list[int]) -> None:
@@ -90,7 +120,7 @@ def wrapper_code(
     above: tuple[int, list[int], int] | None = None  # the handle, the nodes and the indent of the latest comment
     is_inside = False
     for number, line in enumerate(lines):
-        indent = len(line) - len(line.lstrip())
+        indent = _indent(line)
         if found := CALL_COMMENT.match(line):
             of_comment = known.get(int(found[1])) or nodes.numbers(found[2].split(", "))
             above = int(found[1]), list(of_comment), indent

@@ -19,7 +19,7 @@ from minductor.page.page_code import kernel_code, plain_code, wrapper_code
 from minductor.page.page_files import Files
 from minductor.page.page_highlight import CLASSES, is_highlighting
 from minductor.page.page_kernels import kernel_rows, made_by, stored_rows
-from minductor.page.page_machine import generated_text, machine_code
+from minductor.page.page_machine import generated_text, machine_code, prelude_lines
 from minductor.page.page_nodes import Nodes
 from minductor.page.page_records import GraphRecords
 from minductor.page.page_stages import LineTable, stage_rows
@@ -129,7 +129,8 @@ def _texts(
         of_call = {call.key: nodes.numbers(call.nodes) for call in found.calls}
         of_handle |= {int(key.rpartition(":")[2]): numbers for key, numbers in of_call.items()}
         called += [(key.rpartition(":")[0], numbers) for key, numbers in of_call.items()]
-        rows = line_nodes(found, nodes)
+        above = {name: prelude_lines(text.decode()) for name, text in records.contents.items() if name.endswith(".cpp")}
+        rows = line_nodes(found, nodes, above)
     for symbol, numbers in called:  # equal kernels share a function, which then has the nodes of all
         if symbol in of_symbol:
             of_symbol[symbol] = sorted({*of_symbol[symbol], *numbers})
@@ -147,15 +148,20 @@ def _texts(
     return code, wrapper
 
 
-def line_nodes(found: Provenance, nodes: Nodes) -> dict[str, dict[int, list[int]]]:
-    """By generated function the ATen nodes of its lines, counted from 0: those of all launches of the function."""
+def line_nodes(found: Provenance, nodes: Nodes, above: Mapping[str, int]) -> dict[str, dict[int, list[int]]]:
+    """By generated function the ATen nodes of its lines, counted from 0: those of all launches of the function.
+
+    `above`: how many lines a stored file has above the text of codegen.
+    """
     values: dict[str, list[Sequence[Sequence[str]]]] = {}
     for call in found.calls:
         if call.values:
             values.setdefault(call.key.rpartition(":")[0], []).append(call.values)
     return {
         symbol: {
-            line - 1: nodes.numbers(name for of in values.get(symbol, ()) for place in places for name in of[place])
+            line - 1 - above.get(each.file, 0): nodes.numbers(
+                name for of in values.get(symbol, ()) for place in places for name in of[place]
+            )
             for line, places in each.rows
         }
         for symbol, each in found.lines.items()

@@ -68,7 +68,7 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target, com
     """
     import torch
 
-    from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH
+    from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH, PROVENANCE
     from minductor.runtime.launch.launch import KERNELS, LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX
 
     kernels = [name for name in found.contents if name not in OF_EVERY_GRAPH and not name.endswith(".cpp")]
@@ -82,6 +82,7 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target, com
         (folder / WRAPPER).write_text(f"{HEAD}{found.text(WRAPPER)}{TAIL}", encoding="utf-8")
     elif make := {WRAPPER_CPP: "native_call", WRAPPER_FX: "fx_call"}.get(_other_wrapper(found)):
         (folder / RUN).write_text(OTHER.format(make=make), encoding="utf-8")
+    (folder / PROVENANCE).write_bytes(found.contents[PROVENANCE])
     (folder / ATEN).write_text(gm.print_readable(print_output=False) + "\n", encoding="utf-8")
     objects = graph.bound()
     constants = {name: value for name, value in objects.items() if isinstance(value, torch.Tensor)}

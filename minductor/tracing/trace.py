@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from minductor.ir.report.report import Report
     from minductor.page.page_files import Files
     from minductor.page.page_records import GraphRecords
+    from minductor.runtime.store.store import Entry
     from minductor.runtime.tune.tune import Tuned
     from minductor.target import Env
 
@@ -132,6 +133,17 @@ class Structured:
         for name, text in texts.items():
             metadata = {"name": f"minductor_{record.graph}_{name}", "encoding": "string"}
             trace_structured("artifact", metadata_fn=functools.partial(dict, metadata), payload_fn=text)
+
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes the artefacts that link a graph's texts, if anybody listens."""
+        if not self.logger.handlers:
+            return
+        from torch._logging._internal import trace_structured
+
+        from minductor.tracing.provenance_viewer import artefacts
+
+        for kind, about, text in artefacts(entry, gm):
+            trace_structured(kind, metadata_fn=functools.partial(dict, about), payload_fn=functools.partial(str, text))
 
 
 @dataclass(slots=True)
@@ -316,6 +328,12 @@ class Trace:
             if finish := getattr(sink, "finish", None):
                 finish(graph_name, contents, graph, gm, env)
 
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes what links the texts of a stored graph, such as its provenance, to torch's structured trace."""
+        for sink in self.sinks:
+            if isinstance(sink, Structured):
+                sink.linked(entry, gm)
+
 
 def debug_folder(environ: Mapping[str, str]) -> Path | None:
     """The folder for stages and texts under TORCH_COMPILE_DEBUG=1: in torch's debug directory of this process."""
@@ -346,7 +364,7 @@ def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
         yield f"partition {number}: {what}, {'can' if is_capturable else 'cannot'} be captured"
     written = sources(gm)
     for node, op, origin, reason in facts.barriers:
-        at = f" ({place})" if (place := written.of(origin)) else ""
+        at = f" ({place})" if (place := written.place_of(origin)) else ""
         yield f"cannot be captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
 
 

@@ -240,9 +240,9 @@ def _with_keywords(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Callabl
 
 
 def _show(found: Explanation, script: Path) -> Path:
-    """Writes what shows a compile into a file beside a test's script, and returns its path."""
-    path = script.with_suffix(".explained.txt")
-    path.write_text(f"{found}\n", encoding="utf-8")
+    """Writes the page that shows a compile beside a test's script, and returns its path."""
+    path = script.with_suffix(".explained.html")
+    found.html(path)
     return path
 
 

@@ -158,6 +158,7 @@ def test_both_graphs_of_a_training_step_run(
         said = capsys.readouterr().out
         assert re.match(rf"{folder.name} on cpu: \d+ arguments, \d+ results\n", said) and "took" in said
         assert "torch.ops.aten" in (folder / "aten_graph.py").read_text()
+        assert json.loads((folder / "provenance.json").read_text())["graph"] == folder.name
 
 
 @pytest.mark.parametrize("wrapper", ["python", "cpp"])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+import minductor
 from minductor.driver import Compiler
 from minductor.frontend.capture.capture import sources
 from minductor.frontend.capture.user_places import Sources, nodes_of
@@ -99,6 +100,7 @@ def test_a_training_step_names_modules_lines_and_forward_nodes(graphs: Graphs) -
     assert [back.module_of(name) for name in gradients] == ["layers.1.mlp", "layers.0.mlp"]
     assert [back.of(name) for name in gradients] == [at.of(name) for name in gelus]
     assert all(place.startswith(f"{__file__}:") for place in map(at.of, gelus))
+    assert at.place_of(gelus[0]) == f"{at.of(gelus[0])} in layers.0.mlp"
 
 
 def test_each_node_of_a_backward_has_the_forward_node_of_its_module(graphs: Graphs) -> None:
@@ -187,4 +189,31 @@ def test_an_exported_program() -> None:
 
 def test_a_graph_without_metadata_has_nothing() -> None:
     at = sources(fx.symbolic_trace(lambda x: x + 1))
-    assert [at.of("add"), at.code_of("add"), at.module_of("add"), at.forward_of("add"), at.of("no node")] == [""] * 5
+    assert [at.of("add"), at.code_of("add"), at.module_of("add"), at.forward_of("add"), at.place_of("add")] == [""] * 5
+
+
+class Picks(nn.Module):
+    """A module whose submodules read at places that the data decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Embedding(5, 8), nn.Embedding(3, 8)])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.layers[0](ids) + self.layers[1](ids)
+
+
+@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+def test_an_error_at_run_time_names_the_module(tmp_path: Path, wrapper: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(Picks(), backend=Compiler(store=Store(tmp_path)), options={"wrapper": wrapper})
+    with torch.no_grad(), pytest.raises(IndexError, match=r"\(at \S+:\d+ in layers\.1\)$"):
+        compiled(torch.tensor([4, 1]))
+
+
+def test_explain_says_which_modules_call_and_launch() -> None:
+    lines = str(minductor.explain(Gpt(), torch.arange(4))).splitlines()
+    externs = [line.rpartition(" ")[2] for line in lines if line.startswith("extern aten.addmm")]
+    blocks = [f"(layers.{n}.mlp.{name})" for n in (0, 1) for name in ("up", "down")]
+    assert externs == [*blocks, "(head)"]
+    assert any(line.startswith("kernel gelu") and line.endswith(" (layers.1.mlp)") for line in lines)

@@ -50,9 +50,16 @@ def test_lines_are_joined_and_not_stored() -> None:
         def of(self, node: str) -> str:
             return f"{node}.py:1"
 
-    assert MADE.line_of("mul") == ""
+        def module_of(self, node: str) -> str:
+            return f"layers.{node}"
+
+        def forward_of(self, node: str) -> str:
+            return f"forward_{node}"
+
+    assert [MADE.line_of("mul"), MADE.module_of("mul"), MADE.forward_of("mul")] == ["", "", ""]
     joined = MADE.joined(Lines())
     assert joined.line_of("mul") == "mul.py:1"
+    assert (joined.module_of("mul"), joined.forward_of("mul")) == ("layers.mul", "forward_mul")
     assert joined.to_json() == MADE.to_json()
 
 

@@ -67,6 +67,33 @@ def test_each_line_of_a_kernel_leads_to_a_line_of_the_user(page_made: Made) -> N
         assert functions == len({kernel["symbol"] for kernel in graph["kernels"] if "symbol" in kernel})
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "layer_norm",
+            {
+                "= md_erf_f32(": ["gelu"],
+                "* 2.0f;": ["mul"],
+                "// aten.add.Tensor: add": ["add"],
+                "sum0_lanes[l] = sum0_lanes[l] + ": ["native_layer_norm"],
+                "md_lanes<64>(0": ["mul", "add", "gelu", "native_layer_norm"],
+                "__builtin_sqrtf(": ["native_layer_norm"],
+            },
+        ),
+        ("sm_90", {"tl.erf(": ["gelu"], "* 2.0": ["mul"], "tl.sum(": ["native_layer_norm"]}),
+    ],
+)
+def test_a_line_of_a_kernel_has_its_own_nodes(made: Make, name: str, lines: dict[str, list[str]]) -> None:
+    (graph,) = made(name).document["graphs"]
+    code = graph["code"][0]
+    ((_, start, end),) = code["functions"]
+    rows = list(lines_of(code))[start:end]
+    for part, nodes in lines.items():
+        found = next(numbers for line, numbers in rows if part in line)
+        assert [graph["nodes"][number]["name"] for number in found] == nodes, part
+
+
 def test_each_call_of_the_wrapper_has_the_nodes_of_its_kernel(page_made: Made) -> None:
     for graph in page_made.document["graphs"]:
         (wrapper,) = graph["wrapper"]

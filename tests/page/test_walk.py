@@ -53,6 +53,24 @@ def test_pointing_lights_and_leaving_darkens(browser: Browser, made: Make, name:
     browser.wait("return document.querySelectorAll('.lit').length === 0")
 
 
+def test_a_kernel_lights_no_other_that_shares_a_node(browser: Browser, made: Make) -> None:
+    page = made("gpt")
+    graph = page.document["graphs"][1]
+    kernel = next(
+        one
+        for one in graph["kernels"]
+        if any(other is not one and {*one["nodes"]} & {*other["nodes"]} for other in graph["kernels"])
+    )
+    browser.open(page.path)
+    browser.run("location.hash = arguments[0]", f"backward/{kernel['name']}")
+    browser.wait("return document.querySelectorAll('[data-view=wrapper] .lit').length > 0")
+    handles = [line for line in browser.lit("wrapper") if re.match(r" *# \d+: ", line)]
+    assert [line.strip().partition(":")[0] for line in handles] == [f"# {kernel['handle']}"]
+    ir = browser.run("return [...document.querySelectorAll('.side:last-child .lit')].map((e) => e.textContent)")
+    heads = {found[2] for line in ir if (found := re.search(r"(kernel|extern) (\w+) ", line))}
+    assert kernel["name"] in heads <= {kernel["name"], *(name for _, name, _ in kernel["joined"])}
+
+
 def test_the_same_line_in_the_backward(browser: Browser, made: Make) -> None:
     browser.open(made("gpt").path)
     browser.click('[data-view="source"] .r', "x = x + self.attention")

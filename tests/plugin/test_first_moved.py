@@ -55,11 +55,11 @@ def test_the_report_names_the_stage_and_links_the_file(pytester: pytest.Pytester
     place = ".pytest_cache/d/minductor/repro/test_it.py-test_"
     lines = [line for line in result.outlines if line.startswith("moved ")]
     assert lines == [
-        f"moved   inference kernels, {place}kernels-cpu.explained.txt",
-        f"moved   backward lower, {place}rule_of_a_backward-cpu.explained.txt",
+        f"moved   inference kernels, {place}kernels-cpu.explained.html",
+        f"moved   backward lower, {place}rule_of_a_backward-cpu.explained.html",
     ]
-    text = (pytester.path / f"{place}rule_of_a_backward-cpu.explained.txt").read_text()
-    assert "lower: MOVED" in text and "==== backward graph ====" in text
+    text = (pytester.path / f"{place}rule_of_a_backward-cpu.explained.html").read_text()
+    assert "lower: MOVED" in text and '"name":"backward"' in text
     result.stdout.fnmatch_lines(["*WrongResult*"])
 
 

@@ -46,6 +46,11 @@ class Sources:
         """The text of the line that `of` names, without its indentation; "" if the stack trace has no text."""
         return self._frame(node)[1]
 
+    def place_of(self, node: str) -> str:
+        """The line and the module of a node for messages: "model.py:12 in layers.3.mlp"; "" if no line is known."""
+        place, module = self.of(node), self.module_of(node)
+        return f"{place} in {module}" if place and module else place
+
     def module_of(self, node: str) -> str:
         """The path of the innermost module that calls a node: "layers.3.mlp"; "" if there is none.
 

@@ -6,7 +6,7 @@ of the wrapper, made at the first such call. Refuses nothing.
 
 A range is called "fused_mul_gelu_0:3 layers.3.mlp": the kernel's symbol or the operator, the handle that the wrapper
 has in the comment above, and the module paths of the ATen nodes there. All ranges of a call lie in one with the graph's
-name. A wrapper in C++ has this one only; so have the variants among which a measurement chooses.
+name. A wrapper in C++ or without comments has only that one, and so have variants among which a measurement chooses.
 """
 
 from __future__ import annotations
