@@ -11,7 +11,7 @@ SOURCES := $(shell find minductor pytest_plugin -name '*.py' -o -name '*.h' 2>/d
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test suite test-all triton39 opinfo sanitize programs lint format bench clean
+.PHONY: help demo test suite test-all triton39 opinfo sanitize programs lint format docs bench clean
 
 help:
 	@echo "make demo      train a small transformer in eager and through minductor, side by side"
@@ -23,6 +23,7 @@ help:
 	@echo "make programs  2,000 random programs against eager, with their table"
 	@echo "make lint      lint and types only"
 	@echo "make format    put the layout of the sources in order"
+	@echo "make docs      the documentation as a site, in build/site"
 	@echo "make bench     eager, TorchInductor and minductor side by side"
 	@echo "make clean     remove the environment and what tests left behind"
 
@@ -31,7 +32,7 @@ help:
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "minductor needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --no-compile --editable '.[test]'
+	$(PY) -m pip install --quiet --no-compile --editable '.[test,docs]'
 	@touch $@
 
 demo: $(VENV)/ready
@@ -97,6 +98,11 @@ opinfo: $(VENV)/ready .long/opinfo.passed
 sanitize: $(VENV)/ready .long/sanitized.passed
 
 programs: $(VENV)/ready .long/programs.passed
+
+# The variable turns off an advertisement.
+docs: $(VENV)/ready
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
 
 bench: $(VENV)/ready
 	$(PY) -m minductor bench

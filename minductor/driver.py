@@ -34,7 +34,7 @@ from minductor.core.errors import (
 )
 from minductor.core.warn import warn
 from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
-from minductor.driver_tasks.artefacts import Artefacts, texts, variant_name
+from minductor.driver_tasks.artefacts import Artefacts, report_files, stored_report, texts, variant_name
 from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
 from minductor.driver_tasks.placement import place
@@ -229,6 +229,8 @@ class Compiler:
 
         chosen = Options.parse(mode, options, self.environ)
         check_backend_options(chosen)
+        if chosen.trace.startswith("html:") and chosen.provenance == 1:
+            chosen = replace(chosen, provenance=2)  # a page leads from each line of a kernel to its nodes
         if chosen.block_access == "pointer" and not _has_block_pointers():
             warn("this Triton has no block pointers: kernels spell them by offsets")
             chosen = replace(chosen, block_access="offsets")
@@ -285,8 +287,10 @@ class Compiler:
         except FallbackRefused as refused:
             refused.where = sources(gm).of(refused.node)
             raise
-        self.trace(env).beside(role, lambda folder: _write_runnable(folder, entry, graph, gm, env))
-        self._observe(entry, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
+        self.trace(env).beside(role, lambda folder: self._write_runnable(folder, entry, graph, gm, env))
+        self.trace(env).finish(role, entry.contents, graph, gm, env)
+        self.trace(env).linked(entry, gm)
+        self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
     def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
@@ -326,7 +330,7 @@ class Compiler:
         def load(entry: Entry) -> Any:
             kernels = None if is_dry else self.artefacts.kernels(entry, env)
             launcher = fx.launcher(entry.contents, kernels, env.target)
-            return fx.graph_module(entry.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).of)
+            return fx.graph_module(entry.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).place_of)
 
         key = self.key(graph, env, is_dry=is_dry)
         entry, _, module = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)
@@ -341,14 +345,19 @@ class Compiler:
         return graph, env, is_dry
 
     def _observe(
-        self, entry: Entry, role: Role, key: str, events: list[tuple[str, str]], *, was_hit: bool, seconds: float
+        self,
+        entry: Entry,
+        gm: Any,
+        role: Role,
+        key: str,
+        events: list[tuple[str, str]],
+        *,
+        was_hit: bool,
+        seconds: float,
     ) -> None:
         if self.observer is ignore:
             return
-        from minductor.ir.report.report import Report
-
-        report = Report.from_json(json.loads(entry.text("report.json")))
-        self.observer(Compiled(role, key, report, texts(entry), was_hit, seconds, events))
+        self.observer(Compiled(role, key, stored_report(entry, gm), texts(entry), was_hit, seconds, events))
 
     # --- the store
 
@@ -447,7 +456,7 @@ class Compiler:
 
         files = store.in_scratch(build)
         guards = [str(guard.rel) for guard in plan.guards]
-        files["report.json"] = json.dumps(report.to_json()).encode()
+        files.update(report_files(report, source, files))
         files["guards.json"] = json.dumps(guards).encode()
         hints = hints_file(graph.hints if env.uses_hints else ())
         return store.put(key, files | hints, variant=variant_name(guards, hints))
@@ -472,9 +481,11 @@ class Compiler:
             StageFailed: a stage raised an error that is not minductor's own.
             MinductorError: a stage refused the graph, or broke a rule of the IR under options={"verify": True}.
         """
+        from minductor.codegen.wrapper.handle_comments import verify_handles
         from minductor.frontend.capture.schemas import with_schemas
         from minductor.ir.artefact.source import Source
         from minductor.ir.plan.plan import replace_operators
+        from minductor.ir.report.provenance import provenance
         from minductor.ir.report.report import report
 
         value: Any = graph
@@ -489,8 +500,10 @@ class Compiler:
         start = time.perf_counter()
         units = resolve(backend.kernels)(plan, env)
         source = Source(tuple(units), *_wrapper(plan, env, backend))
+        if env.options.verify and env.options.provenance:
+            verify_handles(plan, source.wrapper, source.language)
         written = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
-        facts = report(program, plan)
+        facts = replace(report(program, plan), origins=provenance(program, plan, units, env.options.provenance))
         counted = {"kernels": facts.kernels, "externs": facts.externs}
         notes = tuple(_python_calls(plan)) if source.language == "cpp" else ()
         self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counted, notes, written, str)
@@ -507,7 +520,7 @@ class Compiler:
         if made is program:
             return program, plan
         seconds = time.perf_counter() - start
-        self.trace(env).stage(graph.role, "choices", seconds, counts(made), (), None, partial(shown, made))
+        self.trace(env).stage(graph.role, "choices", seconds, counts(made), (), None, partial(shown, made), made)
         value = made
         for stage in _stages(backend):
             if stage.gives == "plan":
@@ -536,14 +549,14 @@ class Compiler:
         if env.options.verify:
             self._verify(stage, value, result)
         notes = list(new_notes(value, result))
-        self.trace(env).stage(role, stage.name, seconds, counts(result), notes, None, partial(shown, result))
+        self.trace(env).stage(role, stage.name, seconds, counts(result), notes, None, partial(shown, result), result)
         return result
 
     def _run_graph_pass(self, graph_pass: Stage, graph: Graph, role: Role, env: Env) -> Graph:
         """What a graph pass gives; it is traced only if it changes the graph."""
         result, seconds = _timed(graph_pass, graph, env)
         if result is not graph:
-            self.trace(env).stage(role, graph_pass.name, seconds, counts(result), (), None, result.text)
+            self.trace(env).stage(role, graph_pass.name, seconds, counts(result), (), None, result.text, result)
         return result
 
     def _run_steps(self, stage: Stage, value: Any, role: Role, env: Env) -> tuple[Any, float]:
@@ -594,6 +607,12 @@ class Compiler:
         counted = {"partitions": len(report.partitions), "capturable": sum(row[2] for row in report.partitions)}
         notes = list(partition_lines(report, gm))
         self.trace(env).stage(report.role, "partitions", 0.0, counted, notes, None, lambda: "\n".join(notes))
+
+    def _write_runnable(self, folder: Path, entry: Entry, graph: Graph, gm: Any, env: Env) -> None:
+        """Puts files into `folder` that run the graph."""
+        from minductor.tracing.runnable_folder import write
+
+        write(folder, entry, graph, gm, env.target, partial(self.artefacts.build_command, entry, env))
 
     def reset(self) -> None:
         """Closes the opened stores; what they hold on disk stays."""
@@ -671,10 +690,3 @@ def _has_block_pointers() -> bool:
     from minductor.runtime.build import probe
 
     return probe.has_block_pointers(probe.probe().triton)
-
-
-def _write_runnable(folder: Path, entry: Entry, graph: Graph, gm: Any, env: Env) -> None:
-    """Puts files into `folder` that run the graph."""
-    from minductor.tracing.runnable_folder import write
-
-    write(folder, entry, graph, gm, env.target)

@@ -7,7 +7,7 @@ was renamed is refused with its new name.
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
 "autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False inplace=True \
 loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 nan_asserts=False precision='eager' \
-reuse_storage=True sanitize=False size_hints=() target='' variant='' verify_memory='' wrapper='python'"
+provenance=1 reuse_storage=True sanitize=False size_hints=() target='' variant='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -210,6 +210,12 @@ class Options:
     autotune: bool = _option(False, "measure every tunable choice on this machine and keep the fastest")
     deterministic: bool = _option(
         False, "no choice that changes bits is made by measured time; torch's own switch sets it too"
+    )
+    provenance: int = _option(
+        1,
+        "what generated texts say of where they come from; 0: nothing; 1: comments with the ATen nodes of each launch, "
+        "call and kernel; 2: provenance.json also has the operations that each line of a kernel computes",
+        allowed=(0, 1, 2),
     )
     events: bool = _option(False, "the compiled graph records its launches, allocations and frees")
     sanitize: bool = _option(False, "build kernels with the address and undefined sanitisers")

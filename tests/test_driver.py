@@ -309,7 +309,7 @@ def test_kernel_that_does_not_compile_names_its_line_and_the_users(
 ) -> None:
     cpp = importlib.import_module("minductor.codegen.cpp.cpp_kernels")
     right = cpp.kernel_text
-    monkeypatch.setattr(cpp, "kernel_text", lambda *given: right(*given).replace("return 0;", "return 0 +;"))
+    monkeypatch.setattr(cpp, "kernel_text", lambda *a, **named: right(*a, **named).replace("return 0;", "return 0 +;"))
     with pytest.raises(BackendCompilerFailed) as caught:
         torch.compile(norm, backend=watched.compiler)(*inputs())
     text = str(caught.value)

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from minductor.__main__ import COMMANDS
 from minductor.core import errors
 from minductor.options import ENVIRONMENT, MODES, OPTION_RULES, Options
 from tests.house.rules import ROOT
+from tests.snippets import snippets
 
-FOLDERS = ("minductor", "pytest_plugin", "tests", "docs", "benchmarks")
+FOLDERS = ("minductor", "pytest_plugin", "tests", "docs", "benchmarks", "examples")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")))]
 FILES = [path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
-EXAMPLES = {"my_compiler/testing.py", "tests/test_first.py", "tests/test_norm.py"}  # of files that a reader may make
+# of files that a reader may make
+EXAMPLES = {"my_compiler/testing.py", *(f"tests/test_{name}.py" for name in ("first", "known", "faults", "norm"))}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BLOCKS = [block.text for block in snippets(README) if block.language == "python"]
 
 
 def options_table() -> list[str]:
@@ -73,7 +76,7 @@ def test_explained_example_is_what_is_printed() -> None:
     import minductor
     from docs import layer_norm
 
-    (shown,) = re.findall(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (shown,) = [block.text for block in snippets(README) if block.language == "text"]
     printed = str(minductor.explain(layer_norm.layer_norm, *layer_norm.example_inputs()))
     assert shown_in_order(shown, printed) == ""
     assert shown_in_order(shown.replace("mul %0 %1", "mul %1 %0"), printed) != ""
@@ -108,3 +111,25 @@ def test_files_and_links_exist(page: Path) -> None:
 def test_codes_exist() -> None:
     codes = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
     assert codes.issuperset(re.findall(r"\bMD\d{3}\b", "".join(page.read_text(encoding="utf-8") for page in PAGES)))
+
+
+COMMAND = re.compile(r"(?:^ {4}(?! )|^\$ (?:\w+=\S+ )*|`)(minductor|make) ([a-z]\w*)", re.MULTILINE)
+
+
+def unknown_commands(text: str) -> list[str]:
+    """The commands on lines of their own and in code spans that neither minductor nor the Makefile has."""
+    targets = re.findall(r"^([a-z]\w*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    known = {"minductor": tuple(COMMANDS), "make": tuple(targets)}
+    return [f"{program} {word}" for program, word in COMMAND.findall(text) if word not in known[program]]
+
+
+def test_commands_exist() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert unknown_commands(text) == []
+    assert len(COMMAND.findall(text)) > 20
+    assert unknown_commands("    make tee\n`minductor doctr`\n$ A=b minductor cash\n") == [
+        "make tee",
+        "minductor doctr",
+        "minductor cash",
+    ]

@@ -1,14 +1,11 @@
-"""The trace: what each level shows, what lies in a folder or on a page, and that silence costs nothing."""
+"""The trace: what each level shows, what lies in a folder, and that silence costs nothing."""
 
-import html.parser
 import io
 import logging
 import os
 import re
 import subprocess
 import sys
-import threading
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -129,60 +126,11 @@ def test_folder_of_an_earlier_process_is_written_over(tmp_path: Path) -> None:
     assert len((tmp_path / "forward" / "lines.txt").read_text().splitlines()) == 3
 
 
-class Reader(html.parser.HTMLParser):
-    """Counts tags and checks that those which must be closed are closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: Counter[str] = Counter()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "li", "html", "body"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in ("head",) or tag in self.open:
-            assert self.open.pop() == tag
-
-
-def test_page_is_whole_at_every_moment(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text("of an earlier run")
-    trace = Trace.parse(f"html:{path}")
-    for count in (1, 2, 3):
-        walk(trace, f"graph{count}")
-        reader = Reader()
-        reader.feed(path.read_text())
-        assert reader.open == [] and reader.links == []
-        assert reader.tags["article"] == 2 * count and reader.tags["html"] == 1
-    text = path.read_text()
-    assert "earlier" not in text
-    # Escaped, and only what the second stage added is marked.
-    assert "a &lt; b" in text and "sizes &lt;differ&gt;" in text and "x &amp; y;" in text
-    assert reader.tags["mark"] == 3 and "<mark>new</mark>\nsame" in text
-
-
-def test_threads_share_a_page(tmp_path: Path) -> None:
-    trace = Trace.parse(f"html:{tmp_path}/page.html")
-    threads = [threading.Thread(target=walk, args=(trace, f"graph{number}")) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    reader = Reader()
-    reader.feed((tmp_path / "page.html").read_text())
-    assert reader.open == [] and reader.tags["article"] == 16
-
-
-@pytest.mark.parametrize("kind", ["dir", "html"])
-def test_unwritable_place_is_named(kind: str, tmp_path: Path) -> None:
+def test_unwritable_place_is_named(tmp_path: Path) -> None:
+    """The place of a page: tests/page/test_page_sink.py."""
     (tmp_path / "file").touch()
     with pytest.raises(BadOptionValue, match="Not a directory"):
-        walk(Trace.parse(f"{kind}:{tmp_path}/file/below"))
+        walk(Trace.parse(f"dir:{tmp_path}/file/below"))
 
 
 # Summaries and a note at INFO; at DEBUG a source and two values too.

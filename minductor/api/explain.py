@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from minductor.api.isolation import fresh, isolated
 from minductor.core.errors import (
@@ -36,8 +36,12 @@ from minductor.core.errors import (
 from minductor.driver import Call, Compiled, Compiler, Role, Stage
 from minductor.driver_tasks.argument_checks import check_call, check_program
 from minductor.options import mapping_of
+from minductor.page.page_records import GraphRecords
 from minductor.target import Env
-from minductor.tracing.trace import Record, Trace, new_notes, partition_lines
+from minductor.tracing.trace import Record, Runs, Trace, new_notes, partition_lines
+
+if TYPE_CHECKING:
+    from minductor.ir.report.provenance import PlanCall, Provenance
 
 # The largest difference that is taken for rounding, relative to the largest value of the ATen graph run in eager. A sum
 # in another order differs by a few ULP of its terms; a wrong index or operator differs by a thousand times this.
@@ -93,6 +97,7 @@ class Road:
     call: Call | None = None
     args: list[Any] | None = None
     verdicts: list[Verdict] = field(default_factory=list[Verdict])
+    records: GraphRecords = field(default_factory=lambda: GraphRecords(""))
 
     def lines(self, only: Sequence[str]) -> Iterator[str]:
         """The graph as lines of text; `only` names the stages to show, empty means all."""
@@ -194,6 +199,34 @@ class Explanation:
             raise failure
         return tuple(found)
 
+    def html(self, path: str | Path) -> None:
+        """Writes a page to walk through the compile: one HTML file that needs nothing beside it and no network.
+
+        Args:
+            path: the file to write; one that exists is replaced.
+
+        Raises:
+            BadArgument: the file cannot be written.
+        """
+        from minductor.page.page_data import document, graph_data
+        from minductor.page.page_files import Files
+        from minductor.page.page_write import write_page
+
+        files, runs = Files(), Runs()
+        for road in self.roads:
+            road.records.checked = {verdict.stage: (str(verdict), verdict.has_moved) for verdict in road.verdicts}
+        if self.failure is not None and self.roads:
+            self.roads[-1].records.failure = _failure(self.failure)
+        graphs = [graph_data(road.records, runs.place(road.role, "whole")[0], files) for road in self.roads]
+        from minductor.runtime.user_paths import user_path
+
+        file = user_path("the path of a page", path)
+        try:
+            write_page(file, document(graphs, files))
+        except OSError as error:
+            takes = "a file in a folder that exists"
+            raise BadArgument("the path of a page", str(path), takes, why=error.strerror or "") from error
+
     def first_moved(self) -> str:
         """The first stage whose numbers differ from eager's by more than rounding.
 
@@ -228,7 +261,7 @@ class Explainer(Compiler):
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """Compiles a graph as the Compiler does, and records it."""
-        road = Road(role, gm)
+        road = Road(role, gm, records=GraphRecords(role, gm=gm, env=env))
         self.roads.append(road)
         self.is_dry = env.target.kind in ("cuda", "hip")  # this machine need not have the GPU, so no kernel is run
         road.call = call = super().compile_graph(gm, example_inputs, role=role, env=env)
@@ -240,6 +273,7 @@ class Explainer(Compiler):
         if stage.takes == "graph":
             road.steps.append(Step("graph", f"{len(value.nodes)} nodes", value.text()))
             road.values.append(("graph", value))
+            road.records.graph = value
         result = super().run_stage(stage, value, role, env)
         road.values.append((stage.name, result))
         step = road.steps[-1]
@@ -254,6 +288,11 @@ class Explainer(Compiler):
         else:
             step = Step(record.stage, record.summary(), "" if record.sources else record.text(), (), record.sources)
         self.roads[-1].steps.append(step)
+        self.roads[-1].records.add(record)
+
+    def finish(self, graph_name: str, contents: Mapping[str, bytes], graph: Any, gm: Any, env: Env) -> None:
+        """Records what a graph was compiled to: a Trace calls it."""
+        self.roads[-1].records.finish(contents, graph, gm, env)
 
     def observe(self, compiled: Compiled) -> None:
         """Records the result of a graph."""
@@ -288,7 +327,7 @@ def explain(
     with tempfile.TemporaryDirectory(prefix="minductor-explain-") as folder:
         explainer = Explainer(Store(Path(folder)))
         failure: Exception | None = None
-        given: Any = mapping_of(options)
+        given: Any = {"provenance": 2, **mapping_of(options)}
         try:
             with isolated():  # what was compiled before would not be compiled again
                 _backward(torch.compile(fresh(fn), backend=explainer, options=given)(*args))
@@ -408,14 +447,32 @@ def _without_notes(program: Any) -> str:
 
 def _report(compiled: Compiled, gm: Any) -> str:
     facts = compiled.report
+    modules = _Modules(facts.provenance())
     lines = [
         f"{facts.kernels} kernels, {facts.externs} extern calls, {facts.bytes} bytes moved, "
         f"{facts.operations} operations, {compiled.seconds * 1e3:.0f} ms to compile",
-        *(f"kernel {name}" for name in facts.kernel_names),
-        *(f"extern {op}: {reason}" for op, reason in facts.extern_reasons),
+        *(f"kernel {name}{modules.of_next(name)}" for name in facts.kernel_names),
+        *(f"extern {op}: {reason}{modules.of_next(op)}" for op, reason in facts.extern_reasons),
         *partition_lines(facts, gm),
     ]
     return "\n".join(lines)
+
+
+class _Modules:
+    """The module paths of the calls of a graph, asked for in the order of the plan."""
+
+    def __init__(self, known: Provenance) -> None:
+        self.known = known
+        self.calls: dict[str, list[PlanCall]] = {}
+        for call in known.calls:
+            self.calls.setdefault(call.key.rpartition(":")[0], []).append(call)
+
+    def of_next(self, name: str) -> str:
+        """The modules of the next call of a kernel or operator, in parentheses behind a blank; "" if it has none."""
+        calls = self.calls.get(name)
+        nodes = calls.pop(0).nodes if calls else ()
+        found = dict.fromkeys(path for path in map(self.known.module_of, nodes) if path)
+        return f" ({', '.join(found)})" if found else ""
 
 
 # --- the command line
@@ -510,6 +567,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--stage", action="append", default=[], metavar="NAME", help="show only this stage (may be repeated)"
     )
+    parser.add_argument("--html", metavar="FILE", help="write a page to walk through the compile, and print its path")
     given = parser.parse_args(argv)
     try:
         fn, inputs = load_function(given.where)
@@ -529,7 +587,12 @@ def main(argv: list[str]) -> int:
         print(f"minductor explain: {given.where} fails: {_in_one_line(error, file)}", file=sys.stderr)
         return 1
     try:
-        print(explanation.text(given.stage))
+        if given.html:
+            explanation.html(given.html)
+        print(given.html if given.html and not given.stage else explanation.text(given.stage))
+    except BadArgument as error:
+        print(f"minductor explain: {error}", file=sys.stderr)
+        return 2
     except UnknownStage as error:
         print(f"minductor explain: {error.what}: {error.hint}", file=sys.stderr)
         return 2

@@ -39,8 +39,10 @@ def fresh(program: Callable[..., Any]) -> Callable[..., Any]:
     if isinstance(program, MethodType) and isinstance(program.__func__, FunctionType):
         return MethodType(_copied(program.__func__), program.__self__)
 
+    self = program  # Dynamo names modules by this variable: they are to be named as when the program is compiled itself
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        return program(*args, **kwargs)
+        return self(*args, **kwargs)
 
     return _copied(call)
 

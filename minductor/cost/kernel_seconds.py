@@ -183,6 +183,11 @@ class Prices:
         more = {name: _sum(mine, name, worst) - _sum(others, name, worst) for name in NEEDS}
         return Slower(NEEDS[max(more, key=more.__getitem__)], *pairs[worst])
 
+    def compared(self, one: Sequence[Shape], other: Sequence[Shape]) -> Slower:
+        """The seconds of two ways, on a CPU with the threads with which the first is best beside the second."""
+        pairs = zip(*self.seconds((one, other)), strict=True)
+        return Slower("", *min(pairs, key=lambda pair: pair[0] / pair[1]))
+
     def seconds(self, ways: Sequence[Sequence[Shape]]) -> list[list[float]]:
         """The seconds of each of several ways to compute the same, on a CPU for each number of threads."""
         return [_sums(prices) for prices in self._prices_of(ways)]

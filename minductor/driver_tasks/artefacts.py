@@ -6,6 +6,7 @@ Refuses files that do not load (LoadFailed: the driver then builds them anew).
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from minductor.ir.artefact.source import Source
     from minductor.ir.artefact.winner import Winner
     from minductor.ir.plan.plan import Plan
+    from minductor.ir.report.report import Report
     from minductor.runtime.build.pool import Pool
     from minductor.runtime.build.toolchain import Toolchain
     from minductor.runtime.launch.gpu import Gpu
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from minductor.target import Env
 
 # The files of every graph. A graph that has no other file has no kernel.
-OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json", HINTS))
+REPORT, PROVENANCE = "report.json", "provenance.json"
+OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", REPORT, PROVENANCE, "guards.json", HINTS))
 VECTOR_BYTES = 16  # GPU kernels load vectors of this size; their address has to be a multiple of it
 
 
@@ -123,6 +126,18 @@ class Artefacts:
             files.update(self.gpu.build(text, launches, env.target.arch, unaligned))
         return files
 
+    def build_command(self, entry: Entry, env: Env) -> str:
+        """The shell's command that builds the library of a stored graph from its units in C++, in their folder."""
+        import torch
+
+        from minductor.runtime.launch.launch import LIBRARY, linked
+
+        units = [name for name in entry.contents if name.endswith(".cpp")]
+        needs = linked(entry.contents)
+        libraries = [str(Path(torch.__file__).parent / "lib" / name) for name in needs.pop("link_with", ())]
+        how = {"sanitize": env.options.sanitize, "link_with": libraries, **needs}
+        return self.toolchain.shell_command(units, LIBRARY, **how)
+
     # --- from files to a call
 
     def load(
@@ -144,7 +159,8 @@ class Artefacts:
         from minductor.frontend.capture.capture import sources
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
-        where = sources(traced).of
+        written = sources(traced)
+        where = written.place_of
         if WRAPPER_CPP in entry.contents:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
@@ -159,9 +175,10 @@ class Artefacts:
             launcher = fx.launcher(entry.contents, kernels, env.target)
             recorded = events if env.options.events else None
             return fx.launch(
-                entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where
+                *(entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where),
+                module_of=written.modules(),
             )
-        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
+        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules())
 
     def kernels(self, entry: Entry, env: Env, tuner: Tuner | None = None) -> Bind | None:
         """A function from a kernel's symbol to the kernel; None if the graph has no kernels."""
@@ -227,6 +244,27 @@ def texts(entry: Entry) -> dict[str, str]:
     return {name: entry.text(name) for name in entry.contents if name.endswith(shown)}
 
 
+def report_files(report: Report, source: Source, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of an entry that hold a report: its own, and that of its provenance, whose lines are those of `files`.
+
+    The build puts what Python calls above the text of a unit (`load.py: ENTRY_PRELUDE`).
+    """
+    mapped = [unit for unit in source.units if unit.line_maps]
+    moved = {unit.file: files[unit.file].partition(unit.text.encode())[0].count(b"\n") for unit in mapped}
+    values = {REPORT: report.to_json(), PROVENANCE: report.provenance().moved(moved).to_json()}
+    return {name: json.dumps(value).encode() for name, value in values.items()}
+
+
+def stored_report(entry: Entry, gm: Any) -> Report:
+    """The report of a stored graph, with what this process knows of the nodes of `gm`, its ATen graph."""
+    from minductor.frontend.capture.capture import sources
+    from minductor.ir.report.provenance import Provenance
+    from minductor.ir.report.report import Report
+
+    origins = Provenance.from_json(json.loads(entry.text(PROVENANCE)))
+    return replace(Report.from_json(json.loads(entry.text(REPORT))), origins=origins.joined(sources(gm)))
+
+
 def _digest_of(files: Mapping[str, bytes]) -> str:
     """A key of the store for files that nothing but their contents identifies."""
     from minductor.runtime.store.store import digest
@@ -266,5 +304,5 @@ def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
 
     written = sources(gm)
     kernel = next((line for line in plan.lines if isinstance(line, KernelLine) and line.symbol == symbol), None)
-    places = (written.of(origin.node) for origin in kernel.origins) if kernel else ()
+    places = (written.place_of(origin.node) for origin in kernel.origins) if kernel else ()
     return ", ".join(dict.fromkeys(place for place in places if place))

@@ -13,7 +13,6 @@ minductor forward fuse note: buf0 | buf1 not fused: sizes differ
 from __future__ import annotations
 
 import functools
-import html
 import logging
 import re
 import sys
@@ -26,8 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 from minductor.core.errors import BadOptionValue
 
 if TYPE_CHECKING:
+    from minductor.frontend.capture.captured_graph import Graph
     from minductor.ir.report.report import Report
+    from minductor.page.page_files import Files
+    from minductor.page.page_records import GraphRecords
+    from minductor.runtime.store.store import Entry
     from minductor.runtime.tune.tune import Tuned
+    from minductor.target import Env
 
 EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
 # The level from which a part of a record is shown.
@@ -44,6 +48,7 @@ class Record(NamedTuple):
     notes: Sequence[str]
     sources: Mapping[str, str]
     text: Callable[[], str]
+    value: object = None
 
     def summary(self) -> str:
         counts = "".join(f" {name}={value}" for name, value in self.counts.items())
@@ -129,6 +134,17 @@ class Structured:
             metadata = {"name": f"minductor_{record.graph}_{name}", "encoding": "string"}
             trace_structured("artifact", metadata_fn=functools.partial(dict, metadata), payload_fn=text)
 
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes the artefacts that link a graph's texts, if anybody listens."""
+        if not self.logger.handlers:
+            return
+        from torch._logging._internal import trace_structured
+
+        from minductor.tracing.provenance_viewer import artefacts
+
+        for kind, about, text in artefacts(entry, gm):
+            trace_structured(kind, metadata_fn=functools.partial(dict, about), payload_fn=functools.partial(str, text))
+
 
 @dataclass(slots=True)
 class Runs:
@@ -195,28 +211,58 @@ class Folder:
 
 
 @dataclass(slots=True)
-class Page:
-    """One HTML page that needs nothing beside it: a row for each graph, a column for each stage.
+class Depyf:
+    """The folder of `depyf.prepare_debug(DIR)`, while that is active: each compile is written below DIR/minductor.
 
-    HTML lets a page end without its closing tags, so each stage is appended and the page is whole at every moment.
+    depyf patches TorchInductor's functions to see its files; ours it finds among its own instead.
     """
+
+    folders: dict[str, Folder] = field(default_factory=dict[str, Folder])
+
+    def record(self, record: Record) -> None:
+        if folder := self.folder():
+            folder.record(record)
+
+    def folder(self) -> Folder | None:
+        """The Folder of the active `prepare_debug`; None outside of one."""
+        state: Mapping[str, Any] = getattr(sys.modules.get("depyf.explain.global_variables"), "data", {})
+        place = state.get("dump_src_dir") if state.get("is_inside_prepare_debug") else None
+        return self.folders.setdefault(place, Folder(Path(place) / "minductor")) if place else None
+
+
+@dataclass(slots=True)
+class Page:
+    """One HTML page that needs nothing beside it; it is written whole after each graph (`minductor/page`)."""
 
     path: Path
     runs: Runs = field(default_factory=Runs)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # The lines of each run's latest value: what the next stage adds to them is marked.
-    previous: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    open: dict[tuple[int, str], GraphRecords] = field(default_factory=dict[tuple[int, str], "GraphRecords"])
+    files: Files | None = None
+    graphs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def record(self, record: Record) -> None:
+        from minductor.page.page_records import GraphRecords
+
         with self.lock:
-            run, _ = self.runs.place(record.graph, record.stage)
-            text = record.text()
-            column = _column(record, run, _marked(text, self.previous.get(run)))
-            opening = "" if self.previous else PAGE
-            self.previous[run] = frozenset(text.splitlines())
+            key = threading.get_ident(), record.graph
+            self.open.setdefault(key, GraphRecords(record.graph)).add(record)
+
+    def finish(self, graph_name: str, contents: Mapping[str, bytes], graph: Graph, gm: Any, env: Env) -> None:
+        """Adds a compiled graph to the page, and writes the page."""
+        from minductor.page.page_data import document, graph_data
+        from minductor.page.page_files import Files
+        from minductor.page.page_records import GraphRecords
+        from minductor.page.page_write import write_page
+
+        with self.lock:
+            records = self.open.pop((threading.get_ident(), graph_name), None) or GraphRecords(graph_name)
+            records.finish(contents, graph, gm, env)
+            run, _ = self.runs.place(graph_name, "whole")
+            self.files = self.files or Files()
+            self.graphs.append(graph_data(records, run, self.files))
             try:
-                with self.path.open("a" if not opening else "w", encoding="utf-8") as out:
-                    out.write(f"{opening}{column}")
+                write_page(self.path, document(self.graphs, self.files))
             except OSError as error:
                 raise _unwritable(f"html:{self.path}", error) from error
 
@@ -233,7 +279,7 @@ class Trace:
 
         `debug` is a folder that gets the same files as `dir:`.
         """
-        logs = (Logger(), Artifacts(), Structured(), *((Folder(debug),) if debug else ()))
+        logs = (Logger(), Artifacts(), Structured(), Depyf(), *((Folder(debug),) if debug else ()))
         kind, colon, path = text.partition(":")
         match kind:
             case "" | "0" if not colon:
@@ -256,9 +302,10 @@ class Trace:
         notes: Sequence[str],
         sources: Mapping[str, str] | None,
         text: Callable[[], str],
+        value: object = None,
     ) -> None:
-        """Shows one stage. Only a sink that shows values calls `text`."""
-        record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text)
+        """Shows one stage. Only a sink that shows values calls `text`, or reads the `value` that it prints."""
+        record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text, value)
         for sink in self.sinks:
             sink.record(record)
 
@@ -271,8 +318,21 @@ class Trace:
     def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
         """Calls `write` with the folder of the graph's stages, if the trace is a folder."""
         for sink in self.sinks:
-            if isinstance(sink, Folder):
-                sink.beside(graph_name, write)
+            folder = sink.folder() if isinstance(sink, Depyf) else sink
+            if isinstance(folder, Folder):
+                folder.beside(graph_name, write)
+
+    def finish(self, graph_name: str, contents: Mapping[str, bytes], graph: Graph, gm: Any, env: Env) -> None:
+        """Tells a page what a graph was compiled to: the files of its entry in the store."""
+        for sink in self.sinks:
+            if finish := getattr(sink, "finish", None):
+                finish(graph_name, contents, graph, gm, env)
+
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes what links the texts of a stored graph, such as its provenance, to torch's structured trace."""
+        for sink in self.sinks:
+            if isinstance(sink, Structured):
+                sink.linked(entry, gm)
 
 
 def debug_folder(environ: Mapping[str, str]) -> Path | None:
@@ -304,7 +364,7 @@ def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
         yield f"partition {number}: {what}, {'can' if is_capturable else 'cannot'} be captured"
     written = sources(gm)
     for node, op, origin, reason in facts.barriers:
-        at = f" ({place})" if (place := written.of(origin)) else ""
+        at = f" ({place})" if (place := written.place_of(origin)) else ""
         yield f"cannot be captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
 
 
@@ -328,7 +388,7 @@ def shown(value: Any) -> str:
     return print_program(value) if isinstance(value, Program) else print_plan(value)
 
 
-# --- files and HTML
+# --- files
 
 
 def _slug(name: str) -> str:
@@ -344,55 +404,3 @@ def _place(path: str) -> Path:
 
 def _unwritable(value: str, error: OSError) -> BadOptionValue:
     return BadOptionValue("trace", value, f"{EXPECTED}, where PATH can be written ({error.strerror})")
-
-
-def _marked(text: str, before: frozenset[str] | None) -> str:
-    """The text as HTML; lines that are not in `before` are marked.
-
-    >>> _marked("a < b\\nc", frozenset(["c"]))
-    '<mark>a &lt; b</mark>\\nc'
-    """
-    lines = [(line, html.escape(line)) for line in text.splitlines()]
-    if before is None:
-        return "\n".join(escaped for _, escaped in lines)
-    return "\n".join(escaped if line in before else f"<mark>{escaped}</mark>" for line, escaped in lines)
-
-
-def _column(record: Record, run: str, body: str) -> str:
-    notes = "".join(f"<li>{html.escape(note)}" for note in record.notes)
-    sources = "".join(
-        f"<details><summary>{html.escape(name)}</summary><pre>{html.escape(source)}</pre></details>"
-        for name, source in record.sources.items()
-    )
-    return (
-        f'<article data-graph="{html.escape(run)}"><h2>{html.escape(record.stage)}</h2>'
-        f"<p>{record.summary()}</p>"
-        + (f"<details><summary>{len(record.notes)} notes</summary><ul>{notes}</ul></details>" if notes else "")
-        + f"{sources}<pre>{body}</pre></article>\n"
-    )
-
-
-# Without the script all columns stand in one row; with it each graph has its own.
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>minductor</title><style>
-body, section { display: flex; gap: 1em; overflow-x: auto; align-items: start; font: 13px sans-serif }
-body.rows { display: block }
-article { flex: none; max-width: 46em; padding: 0 1em; border: 1px solid #bbb; border-radius: 4px }
-h2 { margin: .4em 0 }  p { margin: 0; color: #666 }  pre { overflow-x: auto }
-mark { background: #d7f5d7; color: inherit }
-</style><script>
-addEventListener("DOMContentLoaded", () => {
-  const rows = new Map();
-  for (const column of document.querySelectorAll("article")) {
-    const name = column.dataset.graph;
-    if (!rows.has(name)) {
-      const title = document.createElement("h1"), row = document.createElement("section");
-      title.textContent = name;
-      document.body.append(title, row);
-      rows.set(name, row);
-    }
-    rows.get(name).append(column);
-  }
-  document.body.className = "rows";
-});
-</script></head><body>
-"""

@@ -354,13 +354,13 @@ def test_value_and_check_belong_together() -> None:
         assert said_by(fn, x, i % 70, j).startswith("index 91 is out of bounds for dimension 1 with size 90 in")
 
 
-def test_a_module_s_error_names_the_user_s_line_and_not_torch_s() -> None:
+def test_a_module_s_error_names_the_user_s_line_and_module_and_not_torch_s() -> None:
     table = torch.nn.Embedding(5, 3)
 
     def fn(i: Tensor) -> Tensor:
         return table(i)
 
-    assert said_by(fn, torch.tensor([5])).endswith(f"(at {__file__}:{fn.__code__.co_firstlineno + 1})")
+    assert said_by(fn, torch.tensor([5])).endswith(f"(at {__file__}:{fn.__code__.co_firstlineno + 1} in table)")
 
 
 def test_equal_programs_of_two_lines_share_a_kernel_and_not_the_line() -> None:

@@ -306,11 +306,11 @@ def test_the_texts_show_what_is_tested(tmp_path: Path) -> None:
     read = r"\[arg0_1, arg1_1, float\('-inf'\)\]"
     assert re.search(
         rf"    with nan_asserts.Watch\('{call}', {{'arg0_1': arg0_1}}, {read}, places\[0\]\):\n"
-        rf"        {call}\(",
+        rf"        # 1: .*\n        {call}\(",
         python["wrapper.py"],
     )
     assert re.search(
-        rf'  {{\n    const md_Stored md_results\[\] = {{{{"arg0_1", arg0_1, true}}}};\n    {call}\(.*;\n'
+        rf'  {{\n    const md_Stored md_results\[\] = {{{{"arg0_1", arg0_1, true}}}};\n    // 1: .*\n    {call}\(.*;\n'
         rf'    MD_TRY\(md_finite\(md, "{call}", md_results, {{&arg1_1}}, {{-MD_INF}}, ".*"\)\);\n  }}',
         cpp["wrapper.cpp"],
     )

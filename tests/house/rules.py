@@ -35,7 +35,9 @@ DATA = ("minductor.ir", "minductor.core", "minductor.options", "minductor.target
 SHARED = (*DATA, "minductor.analysis", "minductor.cost")
 PHASES = ("minductor.frontend", "minductor.passes", "minductor.codegen", "minductor.runtime")
 TOP = Layer(
-    ours=("minductor",), others=("torch", "sympy", "triton", "filelock", "numpy", "matplotlib"), has_effects=True
+    ours=("minductor",),
+    others=("torch", "sympy", "triton", "filelock", "numpy", "matplotlib", "networkx", "pygments"),
+    has_effects=True,
 )
 
 # By the longest prefix of a file's module name.

@@ -36,14 +36,15 @@ def test_both_versions_agree() -> None:
 def test_typed_and_header_files_are_packaged() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
     headers = ["codegen/cpp/*.h", "runtime/launch/*.h", "runtime/launch/include/*.h"]
-    assert data == {"minductor": ["py.typed", *headers], "pytest_plugin": ["goldens/*.html"]}
+    page = ["page/*.html", "page/*.css", "page/*.js"]
+    assert data == {"minductor": ["py.typed", *headers, *page], "pytest_plugin": ["goldens/*.html"]}
     packaged = {
         path.suffix
         for package in ("minductor", "pytest_plugin")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    assert packaged <= {".py", ".typed", ".h", ".html"}
+    assert packaged <= {".py", ".typed", ".h", ".html", ".css", ".js"}
 
 
 def test_a_test_that_hangs_is_named() -> None:

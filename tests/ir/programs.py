@@ -106,7 +106,7 @@ NUMBERS = """program inference
     %2 = constant 3.0 : f64 {}
     %3 = div %1 %2 : f64 {}
     yield %3
-  define t0
+  define t0 from le = le
     %0 = index <f0> : f64 {}
     %1 = constant 0.5 : f64 {}
     %2 = le %0 %1 : bool {}

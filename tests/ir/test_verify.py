@@ -1,8 +1,15 @@
 """Each rule of the IR: the good programs pass it, and a program that breaks it is refused under the rule's name."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 
+from minductor.core.dtypes import BOOL, F32
 from minductor.core.errors import VerifyError
+from minductor.core.expressions.expr import integer
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import Attrs, Body, Buffer, Kernel, Masked, Origin, Program, Ref, View
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.verify_program import VERIFIER_RULES
 from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
@@ -12,6 +19,8 @@ ORDER = "a version is made once, before its readers, and read before the next"
 ONCE = "a symbol is defined once, before its first use"
 OBJECTS = "an output is in one group of distinct outputs, and a group is one view"
 CALLED = "a call names regions of its program and passes their sizes"
+COMES = "every node comes from an ATen node"
+NAMES = "every op names an ATen node that its kernel comes from"
 HINT = "a hint is in the range of a size that the caller supplies"
 FORM = "ops have valid arguments, dtypes and axes"
 
@@ -30,6 +39,10 @@ FAULTS = [
         "offset 0) after arg0@0",
     ),
     ("no two nodes have the same name", CHAIN, "kernel k1", "kernel k0"),
+    (COMES, CHAIN, " from add = aten.add.Tensor", ""),
+    (COMES, NUMBERS, " from item = aten._local_scalar_dense.default", ""),
+    (COMES, NUMBERS, " from truediv = truediv", ""),
+    (COMES, NUMBERS, " from assert_1 = aten._assert_scalar.default", ""),
     (FORM, SOFTMAX, "%3 = exp %2 : f32", "%3 = exp %2 : i64"),
     (FORM, SOFTMAX, "sub %0 %1 : f32 {i0 i1}", "sub %0 %1 : f32 {i0}"),
     (FORM, SOFTMAX, "exp %2", "exp %2 %0"),
@@ -83,6 +96,41 @@ def test_a_broken_rule_is_named(rule: str, text: str, old: str, new: str) -> Non
     assert caught.value.rule == rule
 
 
+def test_each_op_names_an_origin_of_its_kernel() -> None:
+    program = parse_program(SOFTMAX)
+    verify(program, "lower")  # ops that are read from text name nothing
+    (kernel,) = (node for node in program.nodes if isinstance(node, Kernel))
+    for names, is_fine in (("softmax", True), ("softmax other", False), ("softmax ", False)):
+        first, _, last = names.partition(" ")
+        ops = [replace(op, node=first) for op in kernel.body.ops]
+        ops[-1] = replace(ops[-1], node=last if " " in names else first)
+        named = replace(program, nodes=(replace(kernel, body=Body(tuple(ops))),))
+        with nullcontext() if is_fine else pytest.raises(VerifyError, match=NAMES):
+            verify(named, "lower")
+
+
+def test_an_op_under_a_mask_names_an_origin() -> None:
+    b = Builder()
+    b.node = "pad"
+    inside = b.region()
+    body = inside.build([inside.constant(1.0, F32)])
+    b.store(Ref("buf0", 0), integer(0), b.masked(b.constant(True, BOOL), (), body, 0.0, F32))
+    buffer = Buffer("buf0", F32, (integer(1),), (integer(1),))
+    for node in ("pad", "other"):
+        ops = [replace(op, attrs=_renamed(op.attrs, node)) for op in b.build().ops]
+        kernel = Kernel("k0", (), Body(tuple(ops)), (Origin("pad", "aten.pad"),))
+        output = View(Ref("buf0", 0), F32, (integer(1),), (integer(1),), integer(0))
+        with nullcontext() if node == "pad" else pytest.raises(VerifyError, match=NAMES):
+            verify(Program("p", (), (), (buffer,), (kernel,), (output,)), "lower")
+
+
+def _renamed(attrs: Attrs, node: str) -> Attrs:
+    """The attributes of a masked op, the ops of whose body name that node; other attributes as they are."""
+    if not isinstance(attrs, Masked):
+        return attrs
+    return replace(attrs, body=replace(attrs.body, ops=tuple(replace(op, node=node) for op in attrs.body.ops)))
+
+
 def test_undeclared_sizes_are_found() -> None:
     program = parse_program(CHAIN)
     with pytest.raises(VerifyError, match=ONCE):
@@ -101,7 +149,7 @@ def test_rules_of_later_stages_wait_for_them() -> None:
 
 
 def test_every_early_rule_has_a_fault_here() -> None:
-    shown = {rule for rule, *_ in FAULTS} | {ONCE, "each effect stands once in the schedule"}
+    shown = {rule for rule, *_ in FAULTS} | {ONCE, NAMES, "each effect stands once in the schedule"}
     later = {
         "a kernel stays small enough to compile",
         "the masks that a loop leaves out are known before it begins",

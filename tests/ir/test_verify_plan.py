@@ -22,6 +22,7 @@ from minductor.ir.plan.plan import (
     handles,
 )
 from minductor.ir.plan.verify_plan import verify_plan
+from minductor.ir.program.nodes import Origin
 from minductor.ir.program.parser import parse_program
 from minductor.options import Options
 from minductor.passes.memory.memory import memory
@@ -58,6 +59,8 @@ def twice(kind: type) -> Change:
 
 
 FAULTS: dict[str, tuple[Change, str]] = {
+    "a launch without an origin": (edit(LaunchLine, origins=()), "comes from no ATen node"),
+    "a call without an origin": (edit(ExternLine, origins=(Origin("", ""),)), "comes from no ATen node"),
     "used before it is made": (before(LaunchLine, FreeLine(("buf1",))), "uses buf1, which is not alive"),
     "freed twice": (before(ReturnLine, FreeLine(("buf0",))), "uses buf0, which is not alive"),
     "freed twice at once": (before(ExternLine, FreeLine(("buf0", "buf0"))), "frees a name twice"),
@@ -148,6 +151,15 @@ ALTERNATIVES = """program inference
     %1 = atomic add arg0@2[7 - i0] %0 {i0}
   return (arg0@2 f32[8] stride [1] offset 0)
 """
+
+
+def test_a_choice_and_its_variants_come_from_nodes() -> None:
+    plan = plan_of(ALTERNATIVES)
+    at, choice = next((n, line) for n, line in enumerate(plan.lines) if isinstance(line, DispatchLine))
+    groups = tuple(tuple(replace(line, origins=()) for line in group) for group in choice.variants)
+    for faulty in (replace(choice, origins=()), replace(choice, variants=groups)):
+        with pytest.raises(VerifyError, match="comes from no ATen node"):
+            verify_plan(replace(plan, lines=(*plan.lines[:at], faulty, *plan.lines[at + 1 :])))
 
 
 def test_a_choice_puts_back_what_its_candidates_overwrite() -> None:

@@ -65,7 +65,9 @@ class Sketch:
             made = symbol(f"i{len(axes)}", "axis", 0, n - 1)
             axes.append(Axis(made, integer(n)))
             at.append(made)
-        return axes, at, Builder([axis.symbol for axis in axes])
+        b = Builder([axis.symbol for axis in axes])
+        b.node = f"k{len(self.nodes)}"
+        return axes, at, b
 
     def kernel(self, axes: Sequence[Axis], b: Builder) -> None:
         name = f"k{len(self.nodes)}"
@@ -129,7 +131,7 @@ class Sketch:
         position = b.index(at[dim])
         lower = b.op("ge", position, b.constant(1, I64))
         inside = b.op("logical_and", lower, b.op("le", position, b.constant(size[dim] - 2, I64)))
-        region = Builder(b.axes)
+        region = b.region()
         shifted = [e - 1 if d == dim else e for d, e in enumerate(at)]
         value = region.load(view.ref, element(view, shifted), F32)
         b.store(made.ref, element(made, at), b.masked(inside, (), region.build([value]), 0.0, F32))

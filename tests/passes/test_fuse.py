@@ -8,7 +8,7 @@ from functools import reduce
 import pytest
 
 from minductor.core.dtypes import BOOL, F32
-from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, Ref, View, body_reads, body_writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
@@ -360,7 +360,7 @@ def test_a_value_is_not_handed_into_a_region() -> None:
     s = Sketch()
     x = s.op("exp", s.input(64, 64))
     axes, at, b = s.loop([64, 64])
-    region = Builder(b.axes)
+    region = b.region()
     inner = region.build([region.load(x.ref, 64 * at[0] + at[1], F32)])
     made = s.buffer([64, 64])
     b.store(made.ref, 64 * at[0] + at[1], b.masked(b.constant(1, BOOL), (), inner, 0.0, F32))

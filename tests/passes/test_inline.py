@@ -25,7 +25,7 @@ program p
   input x: f32[8] stride [1] cpu
   input y: f32[8] stride [1] cpu
   buffer z: f32[8] stride [1] cpu
-  kernel k (i0: 8)
+  kernel k (i0: 8) from neg = aten.neg.default
     %0 = load x@0[i0] : f32 {i0}
     %1 = load y@0[i0] : f32 {i0}
     %2 = neg %1 : f32 {i0}

@@ -16,7 +16,7 @@ from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.loops import Loop, Schedule, Step, loops, positions
-from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
+from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Origin, Program, Reduce, Ref, Scan, Store
 from minductor.options import Options
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.target import Env, by_name
@@ -150,7 +150,7 @@ def kernels(draw: st.DrawFn, sizes: Sequence[int] = (1, 2, 3, 17, 64, 300, 5000)
         read = b[loads[name]]
         assert isinstance(read.attrs, Load)
         b.store(Ref(name, 1), read.attrs.index, b.op("add", loads[name], loads[name]))
-    return Program("p", (), (), tuple(buffers), (Kernel("k", tuple(axes), b.build(), ()),), ())
+    return Program("p", (), (), tuple(buffers), (Kernel("k", tuple(axes), b.build(), (Origin("k", "aten.op"),)),), ())
 
 
 @given(kernels())
@@ -272,7 +272,9 @@ def test_what_is_the_same_for_all_of_a_few_neighbours_is_reduced_in_one_step() -
         Buffer("x", F32, (integer(12),), (integer(1),), "input"),
         Buffer("out", F32, (integer(2),), (integer(1),)),
     )
-    made = schedule(Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), ()),), ()), CPU)
+    made = schedule(
+        Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), (Origin("k", "aten.op"),)),), ()), CPU
+    )
     verify(made, "schedule")
 
 

@@ -24,6 +24,7 @@ from minductor.ir.program.nodes import (
     Input,
     Kernel,
     Load,
+    MergedKernel,
     NodeNote,
     Origin,
     Program,
@@ -543,8 +544,9 @@ def test_an_order_that_the_user_asks_for_is_kept() -> None:
     program = one_kernel((37,), (0,), make)
     awaited = Ref("buf9", 0)
     b = Builder(())
+    b.node = "k9"
     b.store(awaited, as_expr(0), b.constant(1.0, F32))
-    first = Kernel("k9", (), b.build(), ())
+    first = Kernel("k9", (), b.build(), (Origin("k9", "aten.op"),))
     buffers = (*program.buffers, Buffer("buf9", F32, (as_expr(1),), (as_expr(1),)))
     late = replace(kernels(program)[0], after=(awaited,))
     made = cut_program(replace(program, nodes=(first, late), buffers=buffers))
@@ -563,6 +565,7 @@ def test_a_note_says_why() -> None:
     assert made.notes == (
         VariantNote("split", "k0", "cut", "cost", ("whole", "cut")),
         NodeNote("split", "k0", parts),
+        MergedKernel("split", "k0", "k0_join"),
     )
     assert re.fullmatch(r"k0: .* in 128 parts \([\d.]+ us whole, [\d.]+ us in 128 parts\)", str(made.notes[1]))
     assert list(map(str, parse_program(print_program(made)).notes)) == list(map(str, made.notes))

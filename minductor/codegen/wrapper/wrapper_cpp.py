@@ -17,6 +17,7 @@ from typing import assert_never
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.operator_spelling import CPP_STORAGE
 from minductor.codegen.wrapper import wrapper_cpp_calls
+from minductor.codegen.wrapper.handle_comments import handle_comment
 from minductor.codegen.wrapper.wrapper_cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
 from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
 from minductor.codegen.wrapper.wrapper_python import eager_call, numbers_of, python_calls
@@ -28,7 +29,7 @@ from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage_lives import tensor_names as tensors_of
 from minductor.ir.plan.storage_lives import used_tensors
-from minductor.ir.program.nodes import Argument, Input, Origin, Region, Token, symbols_in
+from minductor.ir.program.nodes import Argument, Input, Region, Token, symbols_in
 from minductor.target import Env
 
 ITEM = "aten._local_scalar_dense.default"
@@ -70,6 +71,7 @@ class _Emitter:
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
         self.env = env
+        self.mark = "//" if env.options.provenance else ""
         self.definitions = {line.id: line for line in plan.lines if isinstance(line, lines.KernelLine)}
         self.constants = {line.name: line.number for line in plan.lines if isinstance(line, lines.ConstantLine)}
         self.declared: dict[str, None] = {}  # the declarations of torch's functions that the unit calls
@@ -263,8 +265,8 @@ class _Function:
             call = f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors, {{{nodes}}}))"
         asserts, region = self.unit.nan_asserts, "" if self.plan is self.unit.plan else self.plan.name
         tested = asserts and asserts.tested(line, region)
-        yield from _comment(line.handle, line.origins)
-        yield from self.watched(tested, call) if tested else (f"{call};",)
+        comment = tuple(handle_comment(self.unit.mark, line.handle, line.origins))
+        yield from self.watched(tested, comment, call) if tested else (*comment, f"{call};")
         yield from self.event("launch", kernel.symbol)
 
     def dispatch(self, line: lines.DispatchLine) -> Iterator[str]:
@@ -274,7 +276,7 @@ class _Function:
             yield from (text for inner in lines.selected(line, line.choice.default) for text in self.line(inner))
             return
         points = ", ".join(str(size) for point, _ in rule.points for size in point)
-        yield from _comment(line.handle, line.origins)
+        yield from handle_comment(self.unit.mark, line.handle, line.origins)
         yield f"switch (md_nearest({{{', '.join(rule.symbols)}}}, {{{points}}})) {{"
         for option in line.choice.options:
             cases = " ".join(f"case {number}:" for number, (_, taken) in enumerate(rule.points) if taken == option)
@@ -283,7 +285,7 @@ class _Function:
             yield from ("    break;", "  }")
         yield "}"
 
-    def watched(self, tested: Tested, call: str) -> Iterator[str]:
+    def watched(self, tested: Tested, comment: tuple[str, ...], call: str) -> Iterator[str]:
         """The lines of a launch that is tested for NaN and infinity."""
         results = [f'{{"{name}", {name}, {literal(name in tested.read)}}}' for name in tested.written]
         read = ", ".join(f"&{name}" for name in tested.read if name not in tested.written)
@@ -291,7 +293,7 @@ class _Function:
         node = self.checked("+".join(tested.nodes))
         yield "{"
         yield f"  const md_Stored md_results[] = {{{', '.join(results)}}};"
-        yield f"  {call};"
+        yield from (f"  {text}" for text in (*comment, f"{call};"))
         yield f'  MD_TRY(md_finite(md, "{tested.kernel}", md_results, {{{read}}}, {{{numbers}}}, {node}));'
         yield "}"
 
@@ -311,7 +313,7 @@ class _Function:
         yield from self.event("reuse", line.name)
 
     def extern(self, line: lines.ExternLine) -> Iterator[str]:
-        yield from _comment(line.handle, line.origins)
+        yield from handle_comment(self.unit.mark, line.handle, line.origins)
         if line.op == ITEM:
             yield from self.item(line)
         elif any(isinstance(argument, Region) for argument in line.args):
@@ -505,8 +507,3 @@ def _format(message: str) -> str:
     unknown.
     """
     return message.replace("%", "%%").format(value="%s", size="%lld")
-
-
-def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:
-    nodes = ", ".join(f"{origin.node}" for origin in origins)
-    yield f"// {handle}: {nodes}" if nodes else f"// {handle}"

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
+from minductor.codegen.wrapper.handle_comments import handle_comment
 from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
@@ -23,7 +24,7 @@ from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage import storage_bytes
 from minductor.ir.plan.storage_lives import tensor_names, used_tensors
-from minductor.ir.program.nodes import Argument, Body, Buffer, Constant, Index, Origin, Region, Token, View, symbols_in
+from minductor.ir.program.nodes import Argument, Body, Buffer, Constant, Index, Region, Token, View, symbols_in
 from minductor.target import Env
 
 LARGE_BYTES = 32 << 20  # of a CPU tensor: the C library maps it by itself, away from the heap; also in minductor_call.h
@@ -95,6 +96,7 @@ def numbers_of(line: lines.ExternLine) -> tuple[Symbol, ...]:
 class _Emitter:
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
+        self.mark = "#" if env.options.provenance else ""
         self.events = env.options.events
         self.verify_memory = env.options.verify_memory
         self.is_streamed = env.target.kind in ("cuda", "hip")
@@ -275,11 +277,11 @@ class _Emitter:
         symbol = self.symbols[line.kernel]
         yield from self.current_stream(line.device)
         args = ", ".join((*line.tensors, *map(str, line.sizes), "stream" if self.is_streamed else "n_threads"))
-        yield from _comment(line.handle, line.origins)
         tested = self.nan_asserts and self.nan_asserts.tested(line, self.region_name)
         indent = "    " if tested else ""
         if tested:
             yield self.watch(tested)
+        yield from (indent + text for text in handle_comment(self.mark, line.handle, line.origins))
         if self.errors[line.kernel] and self.has_status:
             yield f"{indent}if status := {symbol}({args}):"
             yield f"{indent}    fail(errors[{symbol!r}], status{self.place(line.checked)})"
@@ -313,7 +315,7 @@ class _Emitter:
             name = self.dispatched[line.digest] = f"{self.symbols[line.own.kernel]}_{line.handle}"
             self.variants += self.variant_functions(line, name)
         last = "stream" if self.is_streamed else "n_threads"
-        yield from _comment(line.handle, line.origins)
+        yield from handle_comment(self.mark, line.handle, line.origins)
         yield f"{self.dispatched[line.digest]}({', '.join((*line.tensors, *(size.name for size in line.sizes), last))})"
 
     def variant_functions(self, line: lines.DispatchLine, name: str) -> Iterator[str]:
@@ -359,12 +361,12 @@ class _Emitter:
 
     def extern(self, line: lines.ExternLine) -> Iterator[str]:
         if line.dtypes:
-            yield from _comment(line.handle, line.origins)
+            yield from handle_comment(self.mark, line.handle, line.origins)
             yield from self.checked(line)
             yield from self.event("extern", line.op)
             return
         call = self.call(line)
-        yield from _comment(line.handle, line.origins)
+        yield from handle_comment(self.mark, line.handle, line.origins)
         if line.is_out or not line.results or all(name is None for name in line.results):
             yield call
         else:
@@ -543,8 +545,3 @@ def _current(device: str) -> str:
     if kind == "cuda" and number:
         return f"torch.cuda.device({number})"
     return f"torch.get_device_module({device!r}).device({device!r})"
-
-
-def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:
-    nodes = ", ".join(f"{origin.node}" for origin in origins)
-    yield f"# {handle}: {nodes}" if nodes else f"# {handle}"

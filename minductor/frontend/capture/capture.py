@@ -19,11 +19,10 @@ return (mul)
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +47,7 @@ from minductor.frontend.capture.captured_graph import (
     Size,
     TensorMeta,
 )
+from minductor.frontend.capture.user_places import Sources
 from minductor.frontend.quirks.torch_versions import (
     donated_indices,
     has_guards,
@@ -345,49 +345,6 @@ def _is_set(value: object) -> bool:
 # --- sources ------------------------------------------------------------------------------------------------------
 
 
-class Sources:
-    """The user's "file:line" of each node of a graph; read on demand, never stored or printed into kernels.
-
-    A node of a region is named "region.node".
-    """
-
-    def __init__(self, gm: fx.GraphModule) -> None:
-        self._gm = gm
-
-    @cached_property
-    def _stacks(self) -> Mapping[str, str]:
-        return dict(_stacks(self._gm))
-
-    def of(self, node: str) -> str:
-        """The "file:line" of a node: the innermost frame of its stack trace that is not in a file of torch.
-
-        If all frames are in files of torch, the innermost one; "" if the node has no stack trace.
-        """
-        frames = list(_frames(self._stacks.get(node, "")))
-        torch_folder = f"{Path(torch.__file__).parent}/"
-        own = [frame for frame in frames if not frame.startswith(torch_folder)]
-        return (own or frames or [""])[-1]
-
-
 def sources(gm: fx.GraphModule) -> Sources:
-    """The user's lines of a graph's nodes."""
+    """Where the nodes of a graph come from: the user's lines, modules, and forward nodes."""
     return Sources(gm)
-
-
-def _stacks(gm: fx.GraphModule, region: str = "") -> Iterator[tuple[str, str]]:
-    """The name and the stack trace of each node, those of regions too, under the names that `_Reader` gives them."""
-    for node in gm.graph.nodes:
-        yield f"{region}.{node.name}" if region else node.name, node.meta.get("stack_trace") or ""
-        inner = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
-        if isinstance(inner, fx.GraphModule):
-            yield from _stacks(inner, f"{region}_{node.name}" if region else node.name)
-
-
-def _frames(trace: str) -> Iterator[str]:
-    for line in trace.splitlines():
-        place = line.strip()
-        if "/minductor/frontend/" in place:
-            continue  # control_deps, which calls the user's function
-        if place.startswith('File "') and '", line ' in place:
-            path, rest = place.removeprefix('File "').split('", line ', 1)
-            yield f"{path}:{rest.split(',', 1)[0]}"

@@ -7,10 +7,11 @@ An input that the graph changes needs no delivery: the graph writes it by a node
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from minductor.core.expressions.expr import as_expr
-from minductor.frontend.capture.captured_graph import Arg, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Arg, Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import sizes
 from minductor.frontend.lowering_context.complex_pairs import materialize
 from minductor.frontend.lowering_context.lowering import Lowering, as_argument
@@ -23,17 +24,21 @@ def deliver_outputs(ctx: Lowering, env: Env) -> Lowering:
     """The lowering with its outputs, on any target."""
     del env
     graph = ctx.graph
-    ctx.outputs = tuple([_output(ctx, arg, graph.rebuilt.get(number)) for number, arg in enumerate(graph.outputs)])
+    nodes = {node.name: node for node in graph.nodes}
+    rebuilt = graph.rebuilt
+    ctx.outputs = tuple([_output(ctx, arg, rebuilt.get(number), nodes) for number, arg in enumerate(graph.outputs)])
     ctx.distinct_outputs = _distinct_outputs(ctx)
     return ctx
 
 
-def _output(ctx: Lowering, arg: Arg, base: int | None) -> ir.Argument:
+def _output(ctx: Lowering, arg: Arg, base: int | None, nodes: Mapping[str, Node]) -> ir.Argument:
     """An output. If it is a view of input number `base`, it is made of that input's memory.
 
     AOTAutograd replays such a view on the caller's tensor, by the offset in the storage that it finds here. What
     the traced program computes for it need not be that view.
     """
+    if isinstance(arg, NodeRef) and arg.name in nodes:
+        ctx.begin(nodes[arg.name])  # what is added for an output is of its node
     value = as_argument(materialize(ctx, ctx.value(arg)))
     if base is None or not isinstance(value, View) or not isinstance(arg, NodeRef):
         return value

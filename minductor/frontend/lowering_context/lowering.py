@@ -328,9 +328,7 @@ class Lowering:
 
     def add_kernel(self, loop: KernelBuilder) -> None:
         """Ends a kernel whose stores are written already."""
-        body = loop.body()
-        if any(isinstance(op.attrs, ir.Check | ir.Assert) for op in body.ops):
-            body = replace(body, ops=tuple([_with_origin(op, self.origin) for op in body.ops]))
+        body = Body(tuple([_with_origin(op, self.origin) for op in loop.body().ops]))
         self.state.nodes.append(Kernel(f"k{self.state.kernel_count}", tuple(loop.axes), body, (self.origin,)))
         self.state.kernel_count += 1
 
@@ -392,11 +390,22 @@ def as_argument(value: Value) -> ir.Argument:
 
 
 def _with_origin(op: ir.Op, origin: ir.Origin) -> ir.Op:
-    """A check or assert whose error names the ATen node and its operator."""
-    match op.attrs:
+    """The op as one of that ATen node; the error of a check or an assert names the node and its operator."""
+    attrs = op.attrs
+    match attrs:
         case ir.Check():
-            return replace(op, attrs=replace(op.attrs, op=origin.op, node=origin.node))
+            attrs = replace(attrs, op=origin.op, node=origin.node)
         case ir.Assert():
-            return replace(op, attrs=replace(op.attrs, node=origin.node))
+            attrs = replace(attrs, node=origin.node)
+        case ir.Masked():
+            attrs = _with_node(attrs, origin.node)
         case _:
-            return op
+            pass
+    return ir.Op(op.name, op.args, attrs, op.dtype, op.axes, origin.node)
+
+
+def _with_node(masked: ir.Masked, node: str) -> ir.Masked:
+    """The attributes of a masked op whose body is one of that ATen node."""
+    made = [replace(op, node=node) for op in masked.body.ops]
+    ops = [replace(op, attrs=_with_node(op.attrs, node)) if isinstance(op.attrs, ir.Masked) else op for op in made]
+    return ir.Masked(Body(tuple(ops), masked.body.results), masked.other)

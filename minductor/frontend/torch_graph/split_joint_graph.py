@@ -21,6 +21,7 @@ from minductor.frontend.quirks.torch_versions import is_seeded
 from minductor.frontend.quirks.wide_statistics import widen_statistics
 from minductor.frontend.torch_graph.decompose_norms import decompose_norms
 from minductor.frontend.torch_graph.equality_gradients import round_compared_values, save_compared_values
+from minductor.frontend.torch_graph.forward_nodes import name_forward_nodes
 from minductor.frontend.torch_graph.joint_views import update_view_values, visible_storages
 from minductor.frontend.torch_graph.recompute_rstd import recompute_rstd
 
@@ -39,6 +40,7 @@ def split_joint_graph(
     with config.patch(cse=False):
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **facts)
     recompute_rstd(forward, backward, facts["num_fwd_outputs"])
+    name_forward_nodes(forward, backward)
     return forward, backward
 
 

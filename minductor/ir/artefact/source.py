@@ -6,16 +6,24 @@ Takes texts and names. Gives frozen records.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
+
+LineRows: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A translation unit: its text, the symbols of the kernels in it, and the suffix of its file."""
+    """A translation unit: its text, the symbols of the kernels in it, and the suffix of its file.
+
+    `line_maps`: for each symbol, the lines of its function, counted from 1, with the positions of the ops that each
+    computes, under options={"provenance": 2}.
+    """
 
     name: str
     text: str
     symbols: tuple[str, ...]
     suffix: str = "cpp"
+    line_maps: tuple[tuple[str, LineRows], ...] = ()
 
     @property
     def file(self) -> str:

@@ -30,6 +30,7 @@ from minductor.ir.plan.plan import (
     SymbolLine,
     ViewLine,
     handles,
+    lines_with_groups,
 )
 from minductor.ir.plan.storage_lives import storage_lives, tensor_names, used_tensors
 from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Kernel, symbols_in
@@ -196,6 +197,15 @@ def _handle_faults(plan: Plan) -> Iterator[str]:
             yield f"call {number} stands behind call {before}"
 
 
+def _origin_faults(plan: Plan) -> Iterator[str]:
+    for region in plan.regions:
+        yield from (f"{region.name}: {fault}" for fault in _origin_faults(region))
+    for line in lines_with_groups(plan):
+        is_call = isinstance(line, LaunchLine | ExternLine | DispatchLine)
+        if is_call and not (line.origins and all(origin.node for origin in line.origins)):
+            yield f"call {line.handle} comes from no ATen node"
+
+
 def _made(line: Line) -> tuple[str, ...]:
     match line:
         case ConstantLine(name=name) | AllocateLine(name=name) | ReuseLine(name=name) | ViewLine(name=name):
@@ -236,5 +246,6 @@ PLAN_RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
     ("a plan ends with its only return, and frees or returns every storage", _end_faults),
     ("a device is current for whole partitions, or within one", _scope_faults),
     ("lines give each storage the live range that was planned", _life_faults),
+    ("every call comes from an ATen node", _origin_faults),
     ("handles of calls grow throughout a plan and its regions", _handle_faults),
 )

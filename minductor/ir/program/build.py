@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 
@@ -36,7 +35,10 @@ NAMED_ANEW = (ir.Check, ir.Masked)  # ops whose indices get other names in anoth
 
 
 class Builder:
-    """Appends ops to a body and shares equal ones. `axes` are those of the kernel, in its order."""
+    """Appends ops to a body and shares equal ones. `axes` are those of the kernel, in its order.
+
+    An op gets the ATen node that `node` names when it is appended: whoever adds ops of its own sets `node` before.
+    """
 
     def __init__(
         self, axes: Sequence[Symbol] = (), extents: Mapping[Symbol, Expr] = NO_EXTENTS, around: Builder | None = None
@@ -51,7 +53,7 @@ class Builder:
         self._masks: list[int] = []
         self._seen: dict[tuple[str, tuple[int, ...], ir.Attrs, DType | None], int] = {}
         self._checks: dict[Symbol, int] = {}
-        self._node = ""  # the ATen node of the ops that are appended
+        self.node = "" if around is None else around.node  # the ATen node of the ops that are appended
 
     def __len__(self) -> int:
         return len(self._ops)
@@ -218,7 +220,6 @@ class Builder:
         load: LoadHook | None = None,
         parameters: Sequence[int] | None = None,
         effects: Callable[[ir.Op], bool] | None = None,
-        node: str = "",
     ) -> list[int]:
         """Appends the ops of another body with its axis symbols replaced; returns the new position of each op.
 
@@ -226,15 +227,15 @@ class Builder:
         the mapping must be a bijection of domains. The axis of a scan may be mapped to an axis, or to an axis counted
         from its end, which reverses the scan. `load` may give the position of a loaded value. `parameters` replace
         parameter ops. `effects` says which stores to keep (default: all); a dropped store has the position of its
-        value. `node` is the ATen node of ops that name none.
+        value. An op that names no ATen node, as in a `Combine`, gets the builder's.
         """
         moved: dict[Symbol, Expr] = {old: new for old, new in mapping.items() if old is not new}
-        if not (self._ops or moved or load or parameters or effects) and self._adopt(body, node):
+        if not (self._ops or moved or load or parameters or effects) and self._adopt(body):
             return list(range(len(body.ops)))
-        outer = self._node  # restored below, since a load hook may splice too
+        outer = self.node  # restored below, since a load hook may splice too
         where: list[int] = []
         for op in body.ops:
-            self._node = op.node or node
+            self.node = op.node or outer
             args = tuple(where[a] for a in op.args)
             if op.is_effect and effects is not None and not effects(op):
                 where.append(args[0])
@@ -242,10 +243,10 @@ class Builder:
                 where.append(self.again(op, args))
             else:
                 where.append(self._move(op, args, moved, load, parameters))
-        self._node = outer
+        self.node = outer
         return where
 
-    def _adopt(self, body: ir.Body, node: str) -> bool:
+    def _adopt(self, body: ir.Body) -> bool:
         """Takes over the ops of a body over the same axes, as the first ones here; False, and nothing, if it cannot."""
         ops = body.ops
         masks = {axes: sum(self._bits[name] for name in axes) for axes in {op.axes for op in ops}}
@@ -261,7 +262,7 @@ class Builder:
         self._seen = seen
         self._names.update(names)
         self._masks = [masks[op.axes] for op in ops]
-        self._ops = [op if op.node or not node else replace(op, node=node) for op in ops]
+        self._ops = list(ops)
         return True
 
     def unroll(self, body: ir.Body, axis: Symbol, count: int) -> None:
@@ -272,7 +273,7 @@ class Builder:
         moved: list[dict[Symbol, Expr]] = [{axis: integer(n)} for n in range(count)]
         where: list[list[int]] = [[] for _ in range(count)]
         for op in body.ops:
-            self._node = op.node
+            self.node = op.node
             args = [tuple(places[a] for a in op.args) for places in where]
             if isinstance(op.attrs, ir.Reduce) and axis.name in op.attrs.axes:
                 values = self._joined(args, op.attrs.combine)
@@ -289,7 +290,7 @@ class Builder:
         """Combines groups of carried values into one group, from the first to the last."""
         values, *others = groups
         for group in others:
-            places = self.splice(how.body, {}, parameters=(*values, *group), node=self._node)
+            places = self.splice(how.body, {}, parameters=(*values, *group))
             values = tuple(places[result] for result in how.body.results)
         return values
 
@@ -330,7 +331,7 @@ class Builder:
             case ir.Masked(inner, other):
                 assert op.dtype is not None
                 region = self.region()
-                places = region.splice(inner, moved, load, node=self._node)
+                places = region.splice(inner, moved, load)
                 captured = args[1 : 1 + parameter_count(inner)]
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
             case ir.Parameter() | ir.Round() | ir.Project() | ir.Assert():
@@ -342,15 +343,14 @@ class Builder:
         args: tuple[int, ...],
         mapping: dict[Symbol, Expr],
         load: LoadHook | None = None,
-        node: str = "",
     ) -> int:
         """Appends one op of another body as `splice` does; `args` are the positions of its arguments here.
 
         `mapping` takes what the symbol of a check becomes, for the ops behind the check.
         """
-        outer, self._node = self._node, op.node or node
+        outer, self.node = self.node, op.node or self.node
         position = self._move(op, args, mapping, load, None)
-        self._node = outer
+        self.node = outer
         return position
 
     def again(self, op: ir.Op, args: tuple[int, ...]) -> int:
@@ -385,7 +385,7 @@ class Builder:
         names = self._names.get(mask)
         if names is None:
             names = self._names[mask] = tuple(a.name for a in self.axes if self._bits[a.name] & mask)
-        self._ops.append(ir.Op(name, args, attrs, dtype, names, self._node))
+        self._ops.append(ir.Op(name, args, attrs, dtype, names, self.node))
         self._masks.append(mask)
         return len(self._ops) - 1
 

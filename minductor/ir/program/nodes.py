@@ -317,8 +317,8 @@ MAX_OPS, MAX_BUFFERS = 256, 64
 class Op:
     """One value or effect of a body. `axes` are the kernel axes over which the value varies, in the kernel's order.
 
-    `args` are positions of earlier ops. `dtype` is None for an effect. `node` is the ATen node of the op, in a kernel
-    that was fused from several; it is never printed.
+    `args` are positions of earlier ops. `dtype` is None for an effect. `node` is the ATen node that the op serves, one
+    of its kernel's `origins`; it is never printed, so that the ops of a program that was read from text name none.
     """
 
     name: str
@@ -393,11 +393,6 @@ class Kernel:
     after: tuple[Ref, ...] = ()
     choices: tuple[Choice, ...] = ()
     variants: tuple[Variant, ...] = ()
-
-    @property
-    def only_node(self) -> str:
-        """The ATen node that the whole kernel was lowered from; "" if there is none, or more than one."""
-        return self.origins[0].node if len(self.origins) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,11 +500,16 @@ class FusionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class MergedKernel:
-    """The record that kernel `name` became part of kernel `into`. A kernel may become part of several kernels."""
+    """The record that kernel `name` became part of kernel `into`, and why; where time decided, figures.
+
+    A kernel may become part of several kernels.
+    """
 
     stage: str
     name: str
     into: str
+    reason: str = field(default="", compare=False)
+    figures: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.name} became part of {self.into}"

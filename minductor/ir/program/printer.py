@@ -7,9 +7,11 @@ hash of it.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
@@ -35,7 +37,106 @@ def print_body(body: ir.Body) -> str:
     return "\n".join(_body(body, "")) + "\n"
 
 
+class PrintedLine(NamedTuple):
+    """A line of a program's text, the ATen nodes that it comes from, and the kernel or call that it is part of."""
+
+    text: str
+    nodes: tuple[str, ...] = ()
+    within: str = ""
+
+
+def program_lines(program: ir.Program, region: str = "", where: str = "") -> Iterator[PrintedLine]:
+    """The lines of `print_program`, each with its ATen nodes.
+
+    The nodes of a region have the region's name and a dot before their names, its kernels the names of all regions
+    around them.
+    """
+    before = f"{region}." if region else ""
+    inner = iter(program.regions)
+    for line in _head(program):
+        if line == "  region {":
+            yield PrintedLine(line)
+            part = next(inner)
+            for each in program_lines(part, part.name, f"{where}{part.name}."):
+                yield each._replace(text=f"    {each.text}")
+            continue
+        word = line.split(":")[0].split()
+        is_given = len(word) == 2 and word[0] in ("input", "constant")
+        yield PrintedLine(line, (f"{before}{word[1]}",) if is_given else ())
+    for node in program.nodes:
+        yield from (
+            PrintedLine(f"  {text}", tuple([f"{before}{name}" for name in nodes]), f"{where}{within}" if within else "")
+            for text, nodes, within in node_lines(node)
+        )
+    yield PrintedLine(_tail(program), tuple([f"{before}{name}" for name in _returned(program)]))
+
+
+def node_lines(node: ir.Node) -> Iterator[PrintedLine]:
+    """The lines of a node of a program, each with its ATen nodes; a line of a body has those of its op only."""
+    if isinstance(node, ir.SymbolDef | ir.Require):
+        of, name, body = _names(node.origins), "", node.body
+    else:
+        of, name, body = _names(node.origins), node.name, node.body if isinstance(node, ir.Kernel) else None
+    if body is None:
+        yield from (PrintedLine(line, of, name) for line in _node(node))
+        return
+    ops = [_nodes_of(op, of) for op in body.ops]
+    head = _kernel_head(node) if isinstance(node, ir.Kernel) else itertools.islice(_node(node), 1)
+    is_own = True  # positions in the lines of a variant are those of other bodies
+    for line in head:
+        is_own = (is_own or line == "  }") and not line.startswith("  variant ")
+        places = [int(number) for number in re.findall(r"%(\d+)", line)] if is_own and line.startswith("  ") else []
+        named = tuple(dict.fromkeys(each for place in places if place < len(ops) for each in ops[place]))
+        yield PrintedLine(line, named or of, name)
+    for position, op in enumerate(body.ops):
+        yield from (PrintedLine(line, ops[position], name) for line in _op_lines(position, op, "  "))
+    if body.results:
+        yield PrintedLine(f"  yield {print_positions(body.results)}", of, name)
+
+
+def _names(origins: tuple[ir.Origin, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(origin.node for origin in origins))
+
+
+def _nodes_of(op: ir.Op, of: tuple[str, ...]) -> tuple[str, ...]:
+    """The ATen node of an op; those of its kernel if the op does not say it."""
+    return (op.node,) if op.node else of
+
+
+def storage_nodes(program: ir.Program) -> dict[str, tuple[str, ...]]:
+    """By storage the ATen nodes that compute what the program writes there."""
+    made: dict[str, dict[str, None]] = {}
+    for node in program.nodes:
+        if isinstance(node, ir.Kernel):
+            for op in node.body.ops:
+                if isinstance(op.attrs, ir.Store | ir.Atomic):
+                    made.setdefault(op.attrs.ref.storage, {}).update(dict.fromkeys(_nodes_of(op, _names(node.origins))))
+        elif isinstance(node, ir.Extern):
+            for ref in ir.writes(node):
+                made.setdefault(ref.storage, {}).update(dict.fromkeys(_names(node.origins)))
+    return {storage: tuple(names) for storage, names in made.items()}
+
+
+def _returned(program: ir.Program) -> tuple[str, ...]:
+    """The ATen nodes that compute what a program returns."""
+    made = storage_nodes(program)
+    views = (view.ref.storage for view in ir.views_of(program.outputs))
+    return tuple(dict.fromkeys(name for storage in views for name in made.get(storage, ())))
+
+
 def _program(program: ir.Program) -> Iterator[str]:
+    inner = iter(program.regions)
+    for line in _head(program):
+        yield line
+        if line == "  region {":
+            yield from (f"    {each}" for each in _program(next(inner)))
+    for node in program.nodes:
+        yield from (f"  {line}" for line in _node(node))
+    yield _tail(program)
+
+
+def _head(program: ir.Program) -> Iterator[str]:
+    """The lines before the nodes, but for those of regions."""
     yield f"program {program.name}"
     hints = dict(program.hints)
     for symbol in program.symbols:
@@ -62,15 +163,15 @@ def _program(program: ir.Program) -> Iterator[str]:
                 yield f"  note {stage} {subject} {quote(text)}{_at(figures)}"
             case VariantNote(stage, kernel, taken, by, options, figures):
                 yield f"  note {stage} {kernel} takes {taken} {by} ({', '.join(options)}){_at(figures)}"
-    for region in program.regions:
+    for _ in program.regions:
         yield "  region {"
-        yield from (f"    {line}" for line in _program(region))
         yield "  }"
-    for node in program.nodes:
-        yield from (f"  {line}" for line in _node(node))
+
+
+def _tail(program: ir.Program) -> str:
     strides = f" fixed_strides {_arguments(program.fixed_stride_outputs)}" if program.fixed_stride_outputs else ""
     distinct = "".join(f" distinct {_arguments(group)}" for group in program.distinct_outputs)
-    yield f"  return {_arguments(program.outputs)}{distinct}{strides}"
+    return f"  return {_arguments(program.outputs)}{distinct}{strides}"
 
 
 def _at(figures: str) -> str:
@@ -126,6 +227,12 @@ def _after(refs: tuple[ir.Ref, ...]) -> str:
 
 
 def _kernel(kernel: ir.Kernel) -> Iterator[str]:
+    yield from _kernel_head(kernel)
+    yield from _body(kernel.body, "  ")
+
+
+def _kernel_head(kernel: ir.Kernel) -> Iterator[str]:
+    """The lines before the body."""
     axes = ", ".join(f"{axis.name}: {axis.extent}" for axis in kernel.axes)
     yield f"kernel {kernel.name} ({axes}){_after(kernel.after)}{_origins(kernel.origins)}"
     if kernel.schedule is not None:
@@ -141,7 +248,6 @@ def _kernel(kernel: ir.Kernel) -> Iterator[str]:
         yield from (f"    buffer {_buffer(buffer)}" for buffer in variant.buffers)
         yield from (f"    {line}" for node in variant.nodes for line in _node(node))
         yield "  }"
-    yield from _body(kernel.body, "  ")
 
 
 def _block(block: BlockAccess | None) -> str:
@@ -225,18 +331,23 @@ def quote(text: str) -> str:
 
 def _body(body: ir.Body, indent: str) -> Iterator[str]:
     for position, op in enumerate(body.ops):
-        kind = f" : {op.dtype.name}" if op.dtype is not None else ""
-        axes = f" {{{' '.join(op.axes)}}}"
-        text = _op(op)
-        region = _region(op)
-        if region is None:
-            yield f"{indent}%{position} = {text}{kind}{axes}"
-        else:
-            yield f"{indent}%{position} = {text}{kind}{axes} {{"
-            yield from _body(region, indent + "  ")
-            yield f"{indent}}}"
+        yield from _op_lines(position, op, indent)
     if body.results:
         yield f"{indent}yield {print_positions(body.results)}"
+
+
+def _op_lines(position: int, op: ir.Op, indent: str) -> Iterator[str]:
+    """The line of an op, and those of the body that belongs to it."""
+    kind = f" : {op.dtype.name}" if op.dtype is not None else ""
+    axes = f" {{{' '.join(op.axes)}}}"
+    text = _op(op)
+    region = _region(op)
+    if region is None:
+        yield f"{indent}%{position} = {text}{kind}{axes}"
+    else:
+        yield f"{indent}%{position} = {text}{kind}{axes} {{"
+        yield from _body(region, indent + "  ")
+        yield f"{indent}}}"
 
 
 def _region(op: ir.Op) -> ir.Body | None:

@@ -21,7 +21,10 @@ DECIDERS: tuple[Decider, ...] = get_args(Decider)
 
 @dataclass(frozen=True, slots=True)
 class VariantNote:
-    """Which variant a kernel takes; the default for now if it is decided at a call. `figures`: what it is based on."""
+    """Which variant a kernel takes; the default for now if it is decided at a call. `figures`: what it is based on.
+
+    `prices`: by option its estimated seconds, if they decided; on a CPU with one thread and with sixteen.
+    """
 
     stage: str
     kernel: str
@@ -29,6 +32,7 @@ class VariantNote:
     by: Decider
     options: tuple[str, ...]
     figures: str = field(default="", compare=False)
+    prices: tuple[tuple[str, tuple[float, ...]], ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         among = f" of {', '.join(self.options)}" if len(self.options) > 1 else ""

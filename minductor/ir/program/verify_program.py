@@ -110,6 +110,20 @@ def _names_unique(program: ir.Program) -> Iterator[str]:
         yield "two nodes have one name"
 
 
+def _nodes_have_origins(program: ir.Program) -> Iterator[str]:
+    for number, node in enumerate(program.nodes):
+        if not node.origins or not all(origin.node for origin in node.origins):
+            yield f"node {number} comes from no ATen node"
+
+
+def _ops_name_origins(program: ir.Program) -> Iterator[str]:
+    """A program that was read from text breaks no such rule: its ops name no ATen node at all."""
+    named = [(k, op) for k in _kernels(program) for op in ir.all_ops(k.body)]
+    for kernel, op in named if any(op.node for _, op in named) else ():
+        if not any(op.node == origin.node for origin in kernel.origins):
+            yield f"{kernel.name}: {op.name} names {op.node or 'nothing'}, which is no origin of the kernel"
+
+
 def _regions_called(program: ir.Program) -> Iterator[str]:
     inner = {region.name: region for region in program.regions}
     if len(inner) != len(program.regions):
@@ -493,6 +507,8 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "an output is in one group of distinct outputs, and a group is one view": ("lower", _own_objects),
     "outputs with fixed strides are tensors": ("lower", _laid_outputs),
     "no two nodes have the same name": ("lower", _names_unique),
+    "every node comes from an ATen node": ("lower", _nodes_have_origins),
+    "every op names an ATen node that its kernel comes from": ("lower", _ops_name_origins),
     "a call names regions of its program and passes their sizes": ("lower", _regions_called),
     "a symbol is defined once, before its first use": ("lower", _symbols_declared),
     "a hint is in the range of a size that the caller supplies": ("lower", _hints_in_range),

@@ -7,7 +7,7 @@ gives the same report as the compile that filled the cache. What happens in a ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from minductor.core.expressions.expr import as_int
@@ -18,6 +18,7 @@ from minductor.ir.program.loops import tiled_axes
 from minductor.ir.program.nodes import Extern, FusionRefusal, Kernel, MergedKernel, Program, reads, writes
 from minductor.ir.program.variant_note import VariantNote
 from minductor.ir.report.counted_cost import Cost, kernel_cost
+from minductor.ir.report.provenance import Provenance
 from minductor.ir.report.refusals import FinalNode, Refusals
 
 SCHEMA = 3
@@ -61,6 +62,22 @@ class Report:
     # Kernel, the variant that it takes, who decided (`variant_note.py: Decider`), the variants, and figures.
     variants: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = field(default=(), repr=False)
 
+    # Stored in a file of its own.
+    origins: Provenance | None = field(default=None, repr=False, compare=False)
+
+    def provenance(self) -> Provenance:
+        """Which ATen nodes each launch and call comes from, and what became of each kernel.
+
+        Returns:
+            What is stored with the graph, and the user's lines of this process.
+
+        Raises:
+            ValueError: the report was read without the provenance beside it.
+        """
+        if self.origins is None:
+            raise ValueError("this report was read without the provenance beside it")
+        return self.origins
+
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """The reasons why two kernels were not fused.
 
@@ -83,7 +100,10 @@ class Report:
         Returns:
             A dict that `from_json` reads.
         """
-        return {"schema": SCHEMA, **asdict(self)}
+        return {
+            "schema": SCHEMA,
+            **{name: value for name, value in asdict(replace(self, origins=None)).items() if name != "origins"},
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
@@ -134,7 +154,9 @@ def report(program: Program, plan: Plan) -> Report:
         ),
         partitions=tuple((part.device, part.calls, part.is_capturable) for part in plan.partitions),
         barriers=tuple((b.node, b.op, b.origin, b.reason) for part in plan.partitions for b in part.barriers),
-        joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, MergedKernel)),
+        joined=tuple(
+            (_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, MergedKernel) and n.stage != "split"
+        ),
         calls=tuple(call for line in plan.lines for call in _called(line, names)),
         choices=tuple(
             (name, choice.id, choice.affects, str(choice.default), tuple(map(str, choice.options)))

@@ -79,7 +79,7 @@ def bundle_equal(program: Program, env: Env) -> Program:
     ranked = sorted(members, key=lambda first: order.rank[first])
     nodes = [_together([program.nodes[n] for n in members[first]]) for first in ranked]
     gone = [
-        MergedKernel("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
+        MergedKernel("bundle", _name(program.nodes[n]), _name(program.nodes[first]), "they do the same to other data")
         for first in ranked
         for n in members[first][1:]
     ]

@@ -134,7 +134,8 @@ class _Finisher:
         self.nodes[before] = one_kernel(both, finishing=1 + len(small.schedule.parts))
         self.order.merge(before, number)
         self.makers.update(dict.fromkeys(writes(small), before))
-        self.notes.append(MergedKernel("bundle", small.name, kernel.name))
+        reason = "the last program of the other kernel does its work"
+        self.notes.append(MergedKernel("bundle", small.name, kernel.name, reason, figures))
         text = f"the last of its programs does the work of {small.name}"
         self.notes.append(NodeNote("bundle", kernel.name, text, figures))
 

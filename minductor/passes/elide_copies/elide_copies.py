@@ -66,7 +66,8 @@ def elide_copies(program: Program, env: Env) -> Program:
             continue
         nodes[position] = replace(call, results=(target,), origins=(*call.origins, *copy.origins))
         nodes[maker] = None
-        notes.append(MergedKernel("elide_copies", copy.name, call.name))
+        reason = "the call writes its result where the kernel would copy it"
+        notes.append(MergedKernel("elide_copies", copy.name, call.name, reason))
     if not notes:
         return program
     return with_nodes(replace(program, notes=(*program.notes, *notes)), tuple(n for n in nodes if n is not None))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from minductor.analysis.domain import buffer_bytes, extents_of, has_division, pure_store, solve
 from minductor.core.dtypes import DType
@@ -54,6 +55,14 @@ class _Producer:
     shape: Shape | None = None
     is_read: bool = False
     depth: int = 0
+
+
+class _Verdict(NamedTuple):
+    """Why a producer stays, or moves into its consumers; where time decided, figures."""
+
+    reason: str
+    figures: str = ""
+    moves: bool = False
 
 
 @dataclass(slots=True)
@@ -171,15 +180,15 @@ class _Inliner:
             if producer is not None:
                 mine = uses[producer.store.ref]
                 reason = self._refusal(producer, mine)
-                refused = (reason, "") if reason is not None else self._slower(producer, mine)
-                if refused is None:
-                    self._inline_producer(producer, mine)
+                verdict = _Verdict(reason) if reason is not None else self._verdict(producer, mine)
+                if verdict.moves:
+                    self._inline_producer(producer, mine, verdict)
                     self._record_uses(position, producer.store.index, mine, uses)
                     continue
-                self._note(producer, *refused)
+                self._note(producer, verdict)
             self._record_uses(position, None, _Uses({position: {(): True}}), uses)
 
-    def _inline_producer(self, producer: _Producer, uses: _Uses) -> None:
+    def _inline_producer(self, producer: _Producer, uses: _Uses, verdict: _Verdict) -> None:
         """Marks a producer as moved, and adds its size and storages to each consumer."""
         self.inlined[producer.store.ref] = self.by_position[producer.position] = producer
         for consumer, keys in uses.users.items():
@@ -187,7 +196,8 @@ class _Inliner:
             self.storages[consumer] = self._storages_with(producer, consumer)
             if not producer.is_read:
                 self.unread.setdefault(consumer, []).append(producer)
-            self.notes.append(ir.MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
+            name, into = producer.kernel.name, self.kernels[consumer].name
+            self.notes.append(ir.MergedKernel("inline", name, into, verdict.reason, verdict.figures))
 
     def _storages_with(self, producer: _Producer, consumer: int) -> set[str]:
         """The storages that a consumer touches once a producer has moved into it."""
@@ -300,32 +310,35 @@ class _Inliner:
 
     # --- what recomputing costs
 
-    def _slower(self, producer: _Producer, uses: _Uses) -> tuple[str, str] | None:
-        """Why recomputing a producer in its consumers takes longer than storing its result, with figures; else None."""
+    def _verdict(self, producer: _Producer, uses: _Uses) -> _Verdict:
+        """Whether recomputing a producer in its consumers takes no longer than storing its result."""
         storage = producer.store.ref.storage
         if len(uses.users) == 1 and self._are_own(uses, storage):
-            return None
+            return _Verdict("its only consumer uses each of its elements once", moves=True)
         whole = self._whole(producer)
         # as cheap to compute as to load: of nothing, or of no more bytes by an operation or two
         is_cheap = sum([work.operations for work in whole.work]) <= CHEAP
         is_cheap = is_cheap and _moved([whole]) <= 2 * sum([touch.size for touch in whole.touches if touch.is_store])
         if is_cheap and (len(whole.touches) == 1 or self._are_own(uses, storage)):
-            return None
+            return _Verdict("its value is as cheap to compute as to load", moves=True)
         is_index = self.table[storage].dtype.kind == "int"
         consumers = [self._shape(consumer) for consumer in uses.users]
         if more := _needs_more(whole, consumers, storage):
-            return "recomputing it would need more memory and operations", more
+            return _Verdict("recomputing it would need more memory and operations", more)
         made = [inlined(shape, whole, storage, is_index=is_index) for shape in consumers]
-        moved = _moved(made)
+        moved, figures = _moved(made), ""
         for kept in self._stored(whole, consumers, storage, made):
             # of ways that take nearly as long, the one that moves fewer bytes
             slower = self.prices.slower(made, kept, TIE if moved <= _moved(kept) else 1 / TIE)
             if slower is not None:
-                return f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
+                return _Verdict(
+                    f"recomputing it would need more {slower.needs}", slower.figures("recomputed", "stored")
+                )
+            figures = figures or self.prices.compared(made, kept).figures("recomputed", "stored")
         if not (producer.inner or is_index):  # the consumers then have these shapes
             self.shapes.update(zip(uses.users, made, strict=True))
             producer.is_read = True
-        return None
+        return _Verdict("recomputing it takes no longer than storing it", figures, moves=True)
 
     def _stored(
         self, producer: Shape, consumers: Sequence[Shape], storage: str, made: Sequence[Shape]
@@ -383,11 +396,12 @@ class _Inliner:
                     pending.append(self.by_position[position].store.ref)
         return False
 
-    def _note(self, producer: _Producer, reason: str, figures: str) -> None:
+    def _note(self, producer: _Producer, verdict: _Verdict) -> None:
         """Adds a refusal for each reader of the producer."""
         name = producer.kernel.name
         for position in self.readers[producer.store.ref]:
-            self.notes.append(ir.FusionRefusal("inline", name, self.kernels[position].name, reason, figures))
+            reader = self.kernels[position].name
+            self.notes.append(ir.FusionRefusal("inline", name, reader, verdict.reason, verdict.figures))
 
     # --- the new bodies
 
@@ -431,10 +445,10 @@ class _Inliner:
                 self.refusals[producer.store.ref.storage] = "it is not known which point computes a loaded element"
                 return None
             asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
-            places = b.splice(producer.kernel.body, mapping, load, effects=drop_effect, node=producer.kernel.only_node)
+            places = b.splice(producer.kernel.body, mapping, load, effects=drop_effect)
             return places[producer.value]
 
-        builder.splice(kernel.body, {}, load, node=kernel.only_node)
+        builder.splice(kernel.body, {}, load)
         whole = builder.build()
         body = prune_body(whole)
         for index in _failing_indices(whole) - _failing_indices(

@@ -82,6 +82,7 @@ class GreedyFusion:
         self.merged_into = list(range(len(self.nodes)))  # by position; a node that still exists names itself
         # the reason, or the node that must run between the two
         self.refusals: dict[tuple[int, int], CannotJoin | int] = {}
+        self.reasons: dict[int, tuple[str, str]] = {}  # by node: why it became part of another one, and figures
         self.is_changed = False
         self.writer: dict[Ref, int] = {}
         self.readers: dict[Ref, list[int]] = {}  # sorted positions
@@ -121,6 +122,7 @@ class GreedyFusion:
                 self.refusals[first, second] = joined
             if not isinstance(joined, Kernel):
                 continue
+            self.reasons[second] = self._reason(first, second, joined, -saved)
             self._merge(first, second, joined)
             for entry in self._candidates(first):
                 heapq.heappush(heap, entry)
@@ -213,6 +215,13 @@ class GreedyFusion:
             insort(self.readers[ref], first)
         for ref in self.writes[first]:
             self.writer[ref] = first
+
+    def _reason(self, first: int, second: int, joined: Kernel, saved: int) -> tuple[str, str]:
+        """Why two kernels become one, with the seconds of one kernel and of two."""
+        prices, pair = self.context.prices, (self.nodes[first], self.nodes[second])
+        apart = [prices.shape(node) for node in pair if isinstance(node, Kernel)]
+        figures = prices.compared([prices.shape(joined)], apart).figures("together", "apart")
+        return f"one kernel moves up to {saved} bytes less" if saved > 1 else "one kernel saves a launch", figures
 
     def _waits_for(self, first: int, second: int) -> tuple[Ref, ...]:
         """The versions that must be complete before the fused kernel begins, because the user asked for that."""
@@ -310,7 +319,8 @@ class GreedyFusion:
             if a is not b and (a.name, b.name, refusal.reason) not in known:
                 found[a.name, b.name] = FusionRefusal(self.stage, a.name, b.name, refusal.reason, refusal.figures)
         gone = [n for n, target in enumerate(self.merged_into) if target != n]
-        return (*found.values(), *(MergedKernel(self.stage, self._old_name(n), self._kernel_of(n).name) for n in gone))
+        merged = (MergedKernel(self.stage, self._old_name(n), self._kernel_of(n).name, *self.reasons[n]) for n in gone)
+        return (*found.values(), *merged)
 
     def _old_name(self, node: int) -> str:
         """The name that a kernel had before this round."""

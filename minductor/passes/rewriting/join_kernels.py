@@ -283,7 +283,7 @@ def _join_aligned(
     first, second = kernels
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
-    places = builder.splice(first.body, maps[0], node=first.only_node)
+    places = builder.splice(first.body, maps[0])
     stored = _stored_values(kernels, builder, places, maps[0], droppable, context)
     trouble: list[str] = []
 
@@ -304,7 +304,7 @@ def _join_aligned(
         trouble.append(f"a point of the second kernel reads another element of {wanted.ref} than the first stores")
         return None
 
-    builder.splice(second.body, maps[1], load, node=second.only_node)
+    builder.splice(second.body, maps[1], load)
     if trouble:
         return CannotJoin(trouble[0])
     body = prune_body(builder.build(), droppable)
@@ -332,6 +332,7 @@ def _stored_values(
     for op in first.body.ops:
         if not isinstance(op.attrs, Store) or op.attrs.ref.storage not in read:
             continue
+        b.node = op.node  # of a rounding that is added
         ref, value, dtype = op.attrs.ref, places[op.args[0]], context.table[op.attrs.ref.storage].dtype
         if ref not in droppable or (op.args[0], dtype) in rounded:
             value = as_stored(b, value, dtype, context.table)

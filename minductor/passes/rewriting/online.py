@@ -26,6 +26,7 @@ def online(kernel: Kernel, walked: Collection[str]) -> Kernel:
     b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
     place: list[int] = []  # by old op, its position among the new ones
     for position, op in enumerate(ops):
+        b.node = op.node
         if position in tops.values():
             assert isinstance(op.attrs, Reduce) and op.dtype is not None
             how = combine("online_softmax", op.dtype)

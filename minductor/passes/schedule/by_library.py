@@ -66,7 +66,7 @@ def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Var
     nodes = (*work.operands, *((*made, rest) if direct is None else (direct,)))
     pieces = [tuple(all_ops(node.body)) if isinstance(node, Kernel) else work.ops[node.name] for node in nodes]
     shares = _shares(kernel.origins, pieces)
-    named = tuple(replace(node, origins=share) for node, share in zip(nodes, shares, strict=True))
+    named = tuple(_with_origins(node, share) for node, share in zip(nodes, shares, strict=True))
     return Variant("extern", tuple(work.buffers), named)
 
 
@@ -163,6 +163,7 @@ class _Split:
         chosen = tuple(self.axes[name] for name in own)
         builder = Builder([axis.symbol for axis in chosen], extents_of(chosen))
         places = builder.splice(inside, {})
+        builder.node = self.kernel.body.ops[position].node
         builder.store(out.ref, _index(out, chosen), places[inside.results[0]])
         name = f"{self.kernel.name}_operand{position}"
         self.operands.append(Kernel(name, chosen, builder.build(), self.kernel.origins))
@@ -178,7 +179,8 @@ class _Split:
             out = self.results[product.reduce]
             axes = [self.axes[name] for name in (*self.batch(product), self.dots.row, self.dots.column)]
             load = Load(out.ref, _index(out, axes))
-            ops[product.reduce] = Op("load", (), load, compute_dtype(out.dtype), ops[product.reduce].axes)
+            old = ops[product.reduce]
+            ops[product.reduce] = Op("load", (), load, compute_dtype(out.dtype), old.axes, old.node)
         body = prune_body(Body(tuple(ops)))
         used = {name for op in body.ops for name in op.loop_axes}
         axes = tuple(axis for axis in self.kernel.axes if axis.name in used)
@@ -231,6 +233,20 @@ def _shares(origins: tuple[Origin, ...], pieces: Sequence[Sequence[Op]]) -> Iter
             following.add(origin.node)
     for nodes in named:
         yield tuple(origin for origin in origins if origin.node in nodes) or origins
+
+
+def _with_origins(node: Kernel | Extern, origins: tuple[Origin, ...]) -> Kernel | Extern:
+    """The node with its share of the origins. An op that names another origin names that of the op which uses it."""
+    if not isinstance(node, Kernel):
+        return replace(node, origins=origins)
+    ops, own = list(node.body.ops), {origin.node for origin in origins}
+    user = dict.fromkeys(range(len(ops)), origins[-1].node if origins else "")
+    for position in range(len(ops) - 1, -1, -1):
+        op = ops[position]
+        if op.node and op.node not in own:
+            op = ops[position] = replace(op, node=user[position])
+        user.update(dict.fromkeys(op.args, op.node))
+    return replace(node, body=replace(node.body, ops=tuple(ops)), origins=origins)
 
 
 def _slice(body: Body, position: int) -> Body:

@@ -70,7 +70,7 @@ def _replaced(kernel: Kernel, divisions: set[int], quotient: Quotient) -> Kernel
     place: list[int] = []  # by old op, its position among the new ones
     inverse: dict[int, int] = {}
     for position, op in enumerate(kernel.body.ops):
-        args = tuple(place[a] for a in op.args)
+        args, b.node = tuple(place[a] for a in op.args), op.node
         if position in divisions:
             row = op.args[1]
             if row not in inverse:

@@ -198,7 +198,8 @@ class Scheduler:
         is_guess = target.is_gpu and target.machine is None
         as_on = "; as on an H100, since the target states no numbers of its machine" if is_guess else ""
         figures = price_list(prices, taken) + as_on
-        self.notes.append(VariantNote("schedule", kernel.name, taken, "cost", tuple(prices), figures))
+        known = tuple((name, tuple(each)) for name, each in prices.items())
+        self.notes.append(VariantNote("schedule", kernel.name, taken, "cost", tuple(prices), figures, known))
         return made[taken]
 
     def prices(self, made: Mapping[str, Kernel], hints: Hints) -> Mapping[str, Sequence[float]]:

@@ -55,7 +55,8 @@ def by_measure(kernel: Kernel, ways: Mapping[str, Way], usual: str, notes: Notes
     kept = {name: way for name, way in different.items() if name in near}
     if len(kept) == 1 or not is_measured:
         return kept[default]
-    notes.append(VariantNote("schedule", kernel.name, default, "measure", tuple(kept), _figures(kept)))
+    known = tuple((name, priced[name]) for name in kept if name in priced)
+    notes.append(VariantNote("schedule", kernel.name, default, "measure", tuple(kept), _figures(kept), known))
     return _with_variants(kept, Choice(VARIANT, affects(kernel), tuple(kept), default))
 
 

@@ -278,15 +278,17 @@ class _Cutter:
         gone = {*cut.whole, *self.rows, *((cut.axis,) if as_int(cut.block) == 1 else ())}
         inner = [name for name in self.axes if name not in gone]
         piece = self.piece((*cut.whole, PARTS, *self.rows, *inner))
+        joined = [p for p in self.joined if self.passes[p] == number]
         b = piece.b
+        b.node = self.ops[joined[0]].node
         if not cut.is_exact:
             piece.exists = b.op("lt", b.index(piece.mapping[axis.symbol]), b.index(axis.extent))
-        joined = [p for p in self.joined if self.passes[p] == number]
         effects = [p for p in self.effects if self.varies(p) and self.pass_of_effect(p) == number]
         self.build(piece, {*effects, *(a for p in joined for a in self.ops[p].args)}, number)
         for p in joined:
             op = self.ops[p]
             assert isinstance(op.attrs, Reduce | Scan)
+            b.node = op.node
             terms = zip(op.args, op.attrs.combine.identity, strict=True)
             values = [piece.if_exists(piece.places[a], identity) for a, identity in terms]
             if isinstance(op.attrs, Scan) and not self.is_reducible(p):
@@ -320,6 +322,7 @@ class _Cutter:
         for p in scans:
             scan = self.ops[p].attrs
             assert isinstance(scan, Scan)
+            piece.b.node = self.ops[p].node
             (along,) = piece.names((PARTS,))
             there = piece.at | {self.cut.axis: last_element(scan, self.cut.block)}
             totals = [piece.load(saved, there) for saved in self.partials[p]]
@@ -344,6 +347,7 @@ class _Cutter:
         self.build(piece, wanted, number)
         for p in wanted:
             if p in self.statistics:
+                piece.b.node = self.ops[p].node
                 piece.store(self.statistic(p), piece.places[p])
         return self.done(piece, f"_join{number + 1 if number else ''}{suffix}")
 
@@ -385,6 +389,7 @@ class _Cutter:
 
         for p in needed(wanted, operands):
             op = self.ops[p]
+            piece.b.node = op.node
             if self.is_statistic(p, level):
                 piece.places[p] = piece.load(self.statistic(p))
             elif is_loaded(p):
@@ -430,7 +435,7 @@ class _Cutter:
         is_within = isinstance(op.attrs, Load) and self.cut.axis not in op.axes
         load = None if is_within else piece.load_if_exists
         args = (first, *rest)[: len(op.args)]
-        return b.moved(op, args, piece.mapping, load, self.kernel.only_node)
+        return b.moved(op, args, piece.mapping, load)
 
     def done(self, piece: _Piece, suffix: str) -> Kernel:
         """The finished kernel of a piece, whose name is that of the kernel and a suffix."""

@@ -7,7 +7,7 @@ whole; the same object if nothing is cut. Refuses nothing: a kernel that cannot 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from minductor.cost.shape import Shape
 from minductor.heuristics.features import cut_features
 from minductor.heuristics.learned import Answer, learned
 from minductor.ir.program.choices import VARIANT, Choice, Point
-from minductor.ir.program.nodes import Body, Buffer, Kernel, Node, NodeNote, Program, Ref, Scan, Variant
+from minductor.ir.program.nodes import Body, Buffer, Kernel, MergedKernel, Node, NodeNote, Program, Ref, Scan, Variant
 from minductor.ir.program.signature import rename_storages
 from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
@@ -39,13 +39,14 @@ WHOLE, CUT = "whole", "cut"  # the variants: a kernel that is not cut, and its p
 def split(program: Program, env: Env) -> Program:
     """The program with the long reductions and scans of its kernels in parts."""
     splitters = {program.hints: _Splitter(program, env, program.hints)}
-    notes: list[NodeNote | VariantNote] = []
+    notes: list[NodeNote | VariantNote | MergedKernel] = []
     nodes: list[Node] = []
     buffers: list[Buffer] = []
     for node in program.nodes:
         found = _weighed(node, program, env, splitters, notes) if isinstance(node, Kernel) else None
         if isinstance(found, Pieces):
             nodes += found.kernels
+            notes += _parts_of(found, splitters)
             buffers += found.buffers
         else:
             nodes.append(found or node)
@@ -55,8 +56,21 @@ def split(program: Program, env: Env) -> Program:
     return replace(program, nodes=tuple(nodes), buffers=(*program.buffers, *buffers), notes=(*program.notes, *notes))
 
 
+def _parts_of(pieces: Pieces, splitters: Mapping[Hints, _Splitter]) -> Iterator[MergedKernel]:
+    """A note for each piece of a kernel, but for the first one, which has the kernel's name."""
+    name = pieces.kernels[0].name
+    known = (note for splitter in splitters.values() for note in reversed(splitter.notes))
+    figures = next((note.figures for note in known if isinstance(note, VariantNote) and note.kernel == name), "")
+    for piece in pieces.kernels[1:]:
+        yield MergedKernel("split", name, piece.name, "its rows are computed in parts", figures)
+
+
 def _weighed(
-    kernel: Kernel, program: Program, env: Env, splitters: dict[Hints, _Splitter], notes: list[NodeNote | VariantNote]
+    kernel: Kernel,
+    program: Program,
+    env: Env,
+    splitters: dict[Hints, _Splitter],
+    notes: list[NodeNote | VariantNote | MergedKernel],
 ) -> Pieces | Kernel | None:
     """The pieces of a kernel, or the kernel with its pieces as a variant; None if it stays as it is."""
     forced = env.options.variant_of(kernel.name)

@@ -40,6 +40,7 @@ def welford(kernel: Kernel) -> Kernel:
     b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
     place: list[int] = []  # by old op, its position among the new ones
     for position, op in enumerate(ops):
+        b.node = op.node
         if position in by_mean:
             each = by_mean[position]
             dtype, attrs = ops[each.squares].dtype, ops[each.squares].attrs

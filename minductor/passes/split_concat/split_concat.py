@@ -60,6 +60,7 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     table = program.real_table()
     uses, prices = _StorageUses(program), Prices(table, env.target, program.hints)
     notes: list[ir.FusionRefusal] = []
+    gone: list[ir.MergedKernel] = []
     nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
     moved: dict[ir.Ref, ir.Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
@@ -69,24 +70,23 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
         consumer = program.nodes[concat.consumer]
         parts = _split_consumer(consumer, concat)
         assert isinstance(consumer, ir.Kernel)
-        slower = prices.slower(
-            [prices.shape(part) for part in parts],
-            [prices.shape(kernel) for kernel in (*(part.kernel for part in concat.slices), consumer)],
-        )
+        cut = [prices.shape(part) for part in parts]
+        whole = [prices.shape(kernel) for kernel in (*(part.kernel for part in concat.slices), consumer)]
+        slower = prices.slower(cut, whole)
         if slower is not None:
             first, figures = concat.slices[0].kernel.name, slower.figures("split", "whole")
             reason = f"split at its seams it would need more {slower.needs}"
             notes.append(ir.FusionRefusal("split_concat", first, consumer.name, reason, figures))
             continue
         nodes[concat.consumer] = concat, parts
+        reason = "the concatenation is not stored", prices.compared(cut, whole).figures("split", "whole")
+        gone += [
+            ir.MergedKernel("split_concat", part.kernel.name, made.name, *reason)
+            for part, made in zip(concat.slices, parts, strict=True)
+        ]
         moved[concat.store.ref] = ir.Ref(concat.store.ref.storage, len(concat.slices) - 1)
     if not nodes:
         return replace(program, notes=(*program.notes, *notes)) if notes else program
-    gone = [
-        ir.MergedKernel("split_concat", part.kernel.name, made.name)
-        for concat, parts in nodes.values()
-        for part, made in zip(concat.slices, parts, strict=True)
-    ]
     made = tuple(
         _with_versions(node, moved)
         for position, old in enumerate(program.nodes)
@@ -220,11 +220,13 @@ def _consumer_of_slice(consumer: ir.Kernel, concat: _Concat, version: int) -> ir
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
         if point is None:  # `_find_slices` has solved the same layout
             raise ValueError(f"{wanted.ref}[{wanted.index}] is no element of its slice")
-        return b.splice(part.kernel.body, point, effects=drop_effect, node=part.kernel.only_node)[value]
+        return b.splice(part.kernel.body, point, effects=drop_effect)[value]
 
-    places = builder.splice(consumer.body, mapping, load, effects=drop_effect, node=consumer.only_node)
-    made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is concat.store)
-    builder.store(ir.Ref(concat.store.ref.storage, version), substitute(concat.store.index, mapping), made)
+    places = builder.splice(consumer.body, mapping, load, effects=drop_effect)
+    end = next(op for op in consumer.body.ops if op.attrs is concat.store)
+    builder.node = end.node
+    index = substitute(concat.store.index, mapping)
+    builder.store(ir.Ref(concat.store.ref.storage, version), index, places[end.args[0]])
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
     name = consumer.name if version == 0 else f"{consumer.name}_{version}"
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
