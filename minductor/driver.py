@@ -453,7 +453,7 @@ class Compiler:
 
         files = store.in_scratch(build)
         guards = [str(guard.rel) for guard in plan.guards]
-        files.update(report_files(report))
+        files.update(report_files(report, source, files))
         files["guards.json"] = json.dumps(guards).encode()
         hints = hints_file(graph.hints if env.uses_hints else ())
         return store.put(key, files | hints, variant=variant_name(guards, hints))

@@ -244,9 +244,14 @@ def texts(entry: Entry) -> dict[str, str]:
     return {name: entry.text(name) for name in entry.contents if name.endswith(shown)}
 
 
-def report_files(report: Report) -> dict[str, bytes]:
-    """The files of an entry that hold a report: its own, and that of its provenance."""
-    values = {REPORT: report.to_json(), PROVENANCE: report.provenance().to_json()}
+def report_files(report: Report, source: Source, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of an entry that hold a report: its own, and that of its provenance, whose lines are those of `files`.
+
+    The build puts what Python calls above the text of a unit (`load.py: ENTRY_PRELUDE`).
+    """
+    mapped = [unit for unit in source.units if unit.line_maps]
+    moved = {unit.file: files[unit.file].partition(unit.text.encode())[0].count(b"\n") for unit in mapped}
+    values = {REPORT: report.to_json(), PROVENANCE: report.provenance().moved(moved).to_json()}
     return {name: json.dumps(value).encode() for name, value in values.items()}
 
 

@@ -61,6 +61,7 @@ def repeatable(kernel: Kernel) -> dict[int, list[int]]:
 def report(kernel: Kernel, op: Op, number: int, values: Values) -> None:
     """The line that returns the status of a failed check or assertion, with the values for its message."""
     out, bad = values.out, f"bad{number}"
+    out.computes(next((position for position, each in enumerate(kernel.body.ops) if each is op), None))
     if not isinstance(op.attrs, Check):
         out.add(f"if ({bad} != 0) return md_failed({number}, 0, 0);")
         return
@@ -106,6 +107,7 @@ def open_lanes(out: Lines, axis: str, bad: Sequence[str]) -> None:
 def close_lanes(out: Lines, axis: str, first: str, last: str, lanes: int, bad: Sequence[str]) -> None:
     """Closes the function, which returns what failed, and calls it as md_lanes does."""
     kind, names, start = f"md_Bad<{len(bad)}>", ", ".join(bad), f"{axis}_from"
+    out.computes(None)
     out.add(f"return {kind}{{{names}}};")
     out.close("};")
     out.add(f"int64_t {start} = {first};")

@@ -8,14 +8,16 @@ and its comments on the ATen nodes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_math import prelude
 from minductor.codegen.cpp.cpp_nest import NestPrinter
 from minductor.codegen.cpp.cpp_stored import stored_as
-from minductor.codegen.cpp.cpp_text import Lines, index_text
+from minductor.codegen.cpp.cpp_text import Lines, MarkOf, index_text
 from minductor.codegen.cpp.cpp_values import Values
+from minductor.codegen.line_marks import mark, read_marks, united, without_marks
 from minductor.codegen.operator_spelling import CPP_STORAGE
 from minductor.core.dtypes import F32, DType, by_name
 from minductor.core.expressions.bounds import at_least
@@ -23,7 +25,7 @@ from minductor.core.expressions.expr import Symbol
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.below_maximum import maximum_above
-from minductor.ir.program.bundled import bundled_kernels
+from minductor.ir.program.bundled import bundled_parts
 from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, all_ops, reads, writes
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
@@ -34,20 +36,22 @@ OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers besi
 
 def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
     """Every kernel of the plan once, in as few units as UNIT_KERNELS allows, which hold about equally many."""
-    is_commented = env.options.provenance > 0
+    level = env.options.provenance
     bodies = dict(plan.kernels)
     texts: list[tuple[str, str]] = []
     for line in plan.lines:
         if isinstance(line, KernelLine):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
-            text = kernel_text(bodies[line.id], line.symbol, dtypes, line.origins, is_commented=is_commented)
-            texts.append((line.symbol, text))
+            mark_of = partial(mark, line.symbol) if level > 1 else None
+            given = (bodies[line.id], line.symbol, dtypes, line.origins)
+            texts.append((line.symbol, kernel_text(*given, is_commented=level > 0, mark_of=mark_of)))
     count = -(-len(texts) // UNIT_KERNELS)
     units: list[Unit] = []
     for n in range(count):
         group = texts[n * len(texts) // count : (n + 1) * len(texts) // count]
         name = "kernels" if count == 1 else f"kernels_{n}"
-        units.append(Unit(name, unit_text(text for _, text in group), tuple(symbol for symbol, _ in group)))
+        text, line_maps = read_marks(unit_text(text for _, text in group))
+        units.append(Unit(name, text, tuple(symbol for symbol, _ in group), line_maps=line_maps))
     return tuple(units)
 
 
@@ -65,15 +69,17 @@ def kernel_text(
     linkage: str = 'extern "C"',
     *,
     is_commented: bool = True,
+    mark_of: MarkOf | None = None,
 ) -> str:
     """The function of one kernel, below a comment that names the ATen nodes it computes. `dtypes`: by storage.
 
     The function returns 0, or the number of the first check or assertion that failed, in the program's order
-    (`errors` of signature.py). It leaves the value that failed in `md_failure`.
+    (`errors` of signature.py). It leaves the value that failed in `md_failure`. With `mark_of`, lines end with the
+    marks of the ops that they compute.
     """
-    out = Lines()
+    out = Lines(mark_of)
     if kernel.schedule is not None and kernel.schedule.parts:
-        return parts_text(kernel, symbol, dtypes, origins, is_commented=is_commented)
+        return parts_text(kernel, symbol, dtypes, origins, is_commented=is_commented, mark_of=mark_of)
     given = signature(kernel)
     storages: dict[str, tuple[str, DType]] = {}
     parameters: list[str] = []
@@ -107,6 +113,7 @@ def kernel_text(
         order = {origin.node: n for n, origin in enumerate(nodes)}
         for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(error_node(row[1]), 0)):
             cpp_checks.report(kernel, op, number, values)
+        out.computes(None)
         out.add("return 0;")
     return "\n".join(out.lines) + "\n"
 
@@ -118,28 +125,38 @@ def parts_text(
     origins: tuple[Origin, ...] | None = None,
     *,
     is_commented: bool,
+    mark_of: MarkOf | None,
 ) -> str:
     """A function for each different part of a bundled kernel, and one that calls them for each part's tensors."""
     names: dict[str, str] = {}  # text -> function
     calls: list[str] = []
-    written: list[str] = []
-    for part in bundled_kernels(kernel):
+    written: dict[str, str] = {}  # by the same text
+    for part, places in bundled_parts(kernel):
         needs = signature(part)
         plain = rename_storages(part, {ref: Ref(f"p{n}", ref.version) for n, ref in _refs(part)})
         of = {f"p{n}": dtypes[name] for n, name in enumerate(needs.storages)}
-        text = kernel_text(plain, f"{symbol}_part", of, (), "static")
+        marks = partial(_part_marks, mark_of, places) if mark_of else None
+        marked = kernel_text(plain, f"{symbol}_part", of, (), "static", mark_of=marks)
+        text = without_marks(marked)
         if text not in names:
             names[text] = f"{symbol}_part{len(names)}"
-            written.append(text.replace(f" {symbol}_part(", f" {names[text]}("))
-        calls.append(f"{names[text]}({', '.join((*needs.storages, *(s.name for s in needs.sizes), 'threads'))});")
-    given = signature(kernel)
-    parameters = [f"{'' if s in given.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in given.storages]
-    parameters += _numbers(given.sizes)
+        named = marked.replace(f" {symbol}_part(", f" {names[text]}(")
+        written[text] = united(written[text], named) if text in written else named
+        given = ", ".join((*needs.storages, *(s.name for s in needs.sizes), "threads"))
+        calls.append(f"{names[text]}({given});{''.join(map(marks, places)) if marks else ''}")
+    whole = signature(kernel)
+    parameters = [f"{'' if s in whole.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in whole.storages]
+    parameters += _numbers(whole.sizes)
     out = Lines()
     out.add(*(comment(kernel.origins if origins is None else origins) if is_commented else ()))
     with out.block(f'extern "C" int64_t {symbol}({", ".join(parameters)})'):
         out.add(*calls, "return 0;")
-    return "".join(written) + "\n".join(out.lines) + "\n"
+    return "".join(written.values()) + "\n".join(out.lines) + "\n"
+
+
+def _part_marks(mark_of: MarkOf, places: Mapping[int, Sequence[int]], position: int) -> str:
+    """The marks of a line that computes an op of a part; `places`: by op of the part, those of the bundle."""
+    return "".join(mark_of(place) for place in places[position])
 
 
 def _numbers(sizes: Iterable[Symbol]) -> list[str]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
 from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
-from minductor.codegen.cpp.cpp_text import index_text
+from minductor.codegen.cpp.cpp_text import index_text, threads_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
 from minductor.codegen.cpp.cpp_upwards import upwards
 from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type, is_float32
@@ -43,7 +43,7 @@ class NestPrinter:
         self.checked = {
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
-        self.work = _work(kernel)
+        self.work = threads_text(kernel)
         self.is_float32 = is_float32(kernel.body, values.storages)
         # all by the position of an op
         self.labels: dict[int, str] = {}
@@ -77,6 +77,7 @@ class NestPrinter:
 
     def op(self, position: int) -> None:
         op = self.ops[position]
+        self.out.computes(position)
         match op.attrs:
             case Reduce() if position in self.terms:
                 self.out.add(f"{self.terms[position]}[r] = {self.value(op.args[0])};")
@@ -177,8 +178,9 @@ class NestPrinter:
     # --- loops
 
     def loop(self, loop: Loop) -> None:
+        self.out.computes(None)
         if calls := self.transposed(loop):
-            self.out.add(*calls)
+            self.out.add_each(calls)
             return
         if loop.kind == "parallel" and loop.carries:
             self.parts_loop(loop)
@@ -265,17 +267,17 @@ class NestPrinter:
             self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
         self.carries[total.position] = total
 
-    def transposed(self, loop: Loop) -> list[str]:
-        """The calls of md_transpose that replace two nested loops, if these only transpose elements into or from rows.
+    def transposed(self, loop: Loop) -> dict[int, str]:
+        """By op, the calls of md_transpose that replace two nested loops, if these only transpose into or from rows.
 
-        [] for any other loop.
+        Empty for any other loop.
         """
         inner = loop.body[0] if len(loop.body) == 1 else None
         if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
-            return []
+            return {}
         ends = {axis: self.range(axis) for axis in (loop.axis, inner.axis)}
-        calls = [self.transpose(loop.axis, inner.axis, p, ends) if isinstance(p, int) else "" for p in inner.body]
-        return calls if all(calls) else []
+        calls = {p: self.transpose(loop.axis, inner.axis, p, ends) for p in inner.body if isinstance(p, int)}
+        return calls if len(calls) == len(inner.body) and all(calls.values()) else {}
 
     def transpose(self, outer: str, inner: str, position: int, ends: Ends) -> str:
         """The call of md_transpose that replaces a load or store in two nested loops; "" if none does."""
@@ -286,6 +288,7 @@ class NestPrinter:
 
     def run(self, loop: Loop) -> None:
         """Writes the header and the body of a loop."""
+        self.out.computes(None)
         if found := self.converted(loop):
             self.run_strips(loop, found)
             return
@@ -351,7 +354,7 @@ class NestPrinter:
         with self.out.block(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA", "});"):
             for tree, each in parts:
                 self.out.add(*(f"float {strip.name}{'[rows]' if tree else ''}[{size}];" for strip in each))
-                self.convert([strip.before for strip in each if strip.before], tree)
+                self.convert({strip.position: strip.before for strip in each if strip.before}, tree)
             if loop.kind == "vector":
                 self.out.pragma("omp simd")
             with self.out.block("for (int l = 0; l < count; ++l)"):
@@ -361,13 +364,14 @@ class NestPrinter:
                 self.steps(loop.body)
                 self.strips = {}
             for tree, each in parts:
-                self.convert([strip.after for strip in each if strip.after], tree)
+                self.convert({strip.position: strip.after for strip in each if strip.after}, tree)
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
-    def convert(self, calls: Sequence[str], tree: Loop | None) -> None:
-        """Writes the calls that convert strips; inside a tree, for each row of the group."""
+    def convert(self, calls: Mapping[int, str], tree: Loop | None) -> None:
+        """Writes the calls that convert strips, given by op; inside a tree, for each row of the group."""
+        self.out.computes(None)
         with self.each_row(tree) if tree and calls else nullcontext():
-            self.out.add(*calls)
+            self.out.add_each(calls)
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
         """Copies scalars and pointers into variables of each thread.
@@ -518,6 +522,7 @@ class NestPrinter:
 
     def declare(self, position: int, loop: Loop) -> Carry:
         op = self.ops[position]
+        self.out.computes(position)
         assert isinstance(op.attrs, Reduce | Scan)
         reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else (op.attrs.axis,)
         walks = [each for each in loops((loop,)) if each.axis in reduced and position in _inside(each)]
@@ -564,6 +569,7 @@ class NestPrinter:
 
     def assign(self, carry: Carry, left: Sequence[str], results: Sequence[str]) -> None:
         """Assigns results to the accumulators `left`; gives them names first if an assignment would overwrite one."""
+        self.out.computes(carry.position)
         if any(text in left and text != target for target, text in zip(left, results, strict=True)):
             named = zip(carry.dtypes, results, strict=True)
             results = [self.values.define(self.values.label(), dtype, text) for dtype, text in named]
@@ -573,6 +579,7 @@ class NestPrinter:
     def finish(self, carry: Carry) -> None:
         """Combines the lanes of a reduction, whose value is used from here on; a scan's only in its loop."""
         arrays = carry.arrays
+        self.out.computes(carry.position)
         self.carries.pop(carry.position, None)
         if isinstance(self.ops[carry.position].attrs, Scan):
             return
@@ -688,13 +695,3 @@ def _static(extent: Expr) -> int:
     count = as_int(extent)
     assert count is not None
     return count
-
-
-def _work(kernel: Kernel) -> str:
-    """The number of threads of parallel loops, in C++; a test at the call takes one thread for little work."""
-    total: Expr | None = None
-    for axis in kernel.axes:
-        total = axis.extent if total is None else total * axis.extent
-    if total is None or as_int(total) is not None:
-        return "threads"
-    return f"{index_text(total)} > 16384 ? threads : 1"

@@ -16,25 +16,44 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
-from minductor.core.expressions.expr import Expr, is_natural
-from minductor.ir.program.nodes import LiteralValue
+from minductor.core.expressions.expr import Expr, as_int, is_natural
+from minductor.ir.program.nodes import Kernel, LiteralValue
+
+MarkOf: TypeAlias = Callable[[int], str]
 
 
 class Lines:
-    """Lines of text, indented by the blocks that are open."""
+    """Lines of text, indented by the blocks that are open.
 
-    def __init__(self) -> None:
+    `mark_of`: the mark of a line that computes the op at a position (`line_marks.py`); without it no line has one.
+    """
+
+    def __init__(self, mark_of: MarkOf | None = None) -> None:
         self.lines: list[str] = []
         self.indent = ""
+        self.mark_of = mark_of
+        self.mark = ""  # of the lines that are added
+
+    def computes(self, position: int | None) -> None:
+        """Says that the lines added from here on compute the op at a position; None: they compute no op."""
+        if self.mark_of is not None:
+            self.mark = "" if position is None else self.mark_of(position)
 
     def add(self, *texts: str) -> None:
-        self.lines += [self.indent + text for text in texts]
+        self.lines += [self.indent + text + self.mark for text in texts]
+
+    def add_each(self, texts: Mapping[int, str]) -> None:
+        """Adds lines, each by the position of the op that it computes."""
+        for position, text in texts.items():
+            self.computes(position)
+            self.add(text)
+        self.computes(None)
 
     @contextmanager
     def block(self, head: str, end: str = "}") -> Generator[None]:
@@ -44,12 +63,12 @@ class Lines:
         self.close(end)
 
     def open(self, text: str) -> None:
-        self.add(text + " {")
+        self.lines.append(f"{self.indent}{text} {{")
         self.indent += "  "
 
     def close(self, text: str = "}") -> None:
         self.indent = self.indent[:-2]
-        self.add(text)
+        self.lines.append(self.indent + text)
 
     def pragma(self, text: str) -> None:
         self.lines.append("#pragma " + text)
@@ -155,3 +174,13 @@ def _sum(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr,
     if const or not text:
         text += f" - {-const}" if const < 0 else f" + {const}"
     return text
+
+
+def threads_text(kernel: Kernel) -> str:
+    """The number of threads of parallel loops; a test at the call takes one thread for little work."""
+    total: Expr | None = None
+    for axis in kernel.axes:
+        total = axis.extent if total is None else total * axis.extent
+    if total is None or as_int(total) is not None:
+        return "threads"
+    return f"{index_text(total)} > 16384 ? threads : 1"

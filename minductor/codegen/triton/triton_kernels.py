@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from minductor.codegen.cpp.cpp_kernels import comment
+from minductor.codegen.line_marks import read_marks
 from minductor.codegen.triton.triton_launch import (
     INDEX,
     LAST,
@@ -47,15 +48,16 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
         if isinstance(line, KernelLine):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
             symbols.append(line.symbol)
-            origins = line.origins if env.options.provenance else ()
-            functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, origins))
+            given = (bodies[line.id], line.symbol, dtypes, line.origins if env.options.provenance else ())
+            functions.update(kernel_functions(*given, is_marked=env.options.provenance > 1))
             choices = launch_choices_of(bodies[line.id], env) if env.options.autotune else ()
             # bits may depend on how many elements a thread loads at once
             factors = () if env.options.deterministic else line.factors
             launches.append(launch_metadata(bodies[line.id], line.symbol, dtypes, choices, factors))
     if not symbols:
         return ()
-    module = Unit("kernels", unit_text(functions.values()), tuple(symbols), "py")
+    text, line_maps = read_marks(unit_text(functions.values()))
+    module = Unit("kernels", text, tuple(symbols), "py", line_maps)
     return (module, Unit(Path(LAUNCHES).stem, print_launches(launches), (), "json"))
 
 
@@ -67,25 +69,35 @@ def unit_text(parts: Iterable[str]) -> str:
 
 
 def kernel_functions(
-    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+    kernel: Kernel,
+    symbol: str,
+    dtypes: Mapping[str, DType],
+    origins: tuple[Origin, ...] | None = None,
+    *,
+    is_marked: bool = False,
 ) -> dict[str, str]:
     """The function of a kernel below a comment that names its ATen nodes, and the functions that combine its values.
 
-    By name. Kernels with equal combining functions share them.
+    By name. Kernels with equal combining functions share them. If `is_marked`, the lines of the kernel's function end
+    with the marks of the ops that they compute.
     """
-    body, functions = _body(kernel, symbol, dtypes)
+    body, functions = _body(kernel, symbol, dtypes, is_marked=is_marked)
     given = [f"{name}: tl.constexpr" if kind == "constexpr" else name for name, kind in parameters(kernel, dtypes)]
     head = [f"# {line.removeprefix('// ')}" for line in comment(kernel.origins if origins is None else origins)]
     text = [*head, "@triton.jit", f"def {symbol}({', '.join(given)}):", *(f"    {line}" for line in body)]
     return {**functions, symbol: "\n".join(text) + "\n"}
 
 
-def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[list[str], dict[str, str]]:
+def _body(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], *, is_marked: bool
+) -> tuple[list[str], dict[str, str]]:
     """The lines of a kernel, and the functions that they call. The parts of a bundled kernel have programs of their
     own, but for those that finish it.
     """
-    first, *more = (TilePrinter(side, symbol, dtypes) for side in shared_parts(kernel))
+    first, *more = tuple(TilePrinter(side, symbol, dtypes) for side in shared_parts(kernel))
     finishing = [TilePrinter(part, symbol, dtypes, LAST) for part in finishing_parts(kernel)]
+    for printer in (first, *more, *finishing):
+        printer.is_marked = is_marked
     if more:
         lines = ["number = tl.program_id(0)", f"end0 = {first.programs()}", "if number < end0:"]
         lines += [f"    {line}" for line in first.lines("number")]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from minductor.codegen.line_marks import mark
 from minductor.codegen.operator_spelling import COMPARISONS
 from minductor.codegen.triton.triton_access import Starts
 from minductor.codegen.triton.triton_blocks import Blocks
@@ -92,6 +93,8 @@ class TilePrinter:
         self.counted = self.blocks.counted()
         self.out: list[str] = []
         self.indent = ""
+        self.is_marked = False
+        self.mark = ""  # of the lines that are added (`line_marks.py`)
         self.count = 0
 
     def programs(self) -> str:
@@ -111,7 +114,11 @@ class TilePrinter:
         return self.out
 
     def add(self, *texts: str) -> None:
-        self.out += [self.indent + text for text in texts]
+        self.out += [self.indent + text + self.mark for text in texts]
+
+    def computes(self, position: int | None) -> None:
+        """Says that the lines added from here on compute the op at a position; None: they compute no op."""
+        self.mark = mark(self.symbol, position) if self.is_marked and position is not None else ""
 
     def label(self) -> str:
         self.count += 1
@@ -193,6 +200,7 @@ class TilePrinter:
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
+            self.computes(None if isinstance(step, Loop) else step)
             if isinstance(step, Loop):
                 self.loop(step)
             elif self.products is not None and step in self.products.dots.reduces:
@@ -241,7 +249,9 @@ class TilePrinter:
             inner = inner.body[0]
             chain.append(inner)
         for position in loop.carries:
+            self.computes(position)
             self.declare(position)
+        self.computes(None)
         zero = f"tl.full([], 0, {self.index_type})"  # makes a tensor of a number: the interpreter counts with Python's
         for level in chain:
             dim = next(d for d in self.tile if d.axis == level.axis)
@@ -264,10 +274,12 @@ class TilePrinter:
             if is_value:
                 self.add(f"{dim.axis} = {start} + {zero}")
         self.steps(inner.body)
+        self.computes(None)
         self.add(*self.blocks.leave(inner.axis, set(positions(inner.body))))
         self.indent = self.indent[: -4 * len(chain)]
         for position in loop.carries:
             if isinstance(self.ops[position].attrs, Reduce):
+                self.computes(position)
                 self.finish(position)
 
     def is_value(self, axis: str, body: Sequence[Step]) -> bool:

@@ -6,6 +6,7 @@ storages only. Refuses nothing: a kernel that is no bundle gives itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,13 +19,18 @@ from minductor.ir.program.nodes import Body, Kernel, axis_over
 
 def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
     """The kernels whose launches do the same as one launch of `kernel`: in any order, but those that finish it last."""
+    return tuple(part for part, _ in bundled_parts(kernel))
+
+
+def bundled_parts(kernel: Kernel) -> tuple[tuple[Kernel, Mapping[int, Sequence[int]]], ...]:
+    """The same kernels; of each, by the position of an op, the positions of the ops of `kernel` that it stands for."""
     if kernel.schedule is None or not kernel.schedule.parts:
-        return (kernel,)
+        return ((kernel, {position: (position,) for position in range(len(kernel.body.ops))}),)
     bounds = (0, *kernel.schedule.parts, len(kernel.schedule.steps))
     return tuple(_part(kernel, kernel.schedule.steps[start:stop]) for start, stop in pairwise(bounds))
 
 
-def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
+def _part(kernel: Kernel, steps: tuple[Step, ...]) -> tuple[Kernel, Mapping[int, Sequence[int]]]:
     ops = kernel.body.ops
     order = needed(positions(steps), lambda p: ops[p].args)
     # A reduction over an axis that its value does not vary over still depends on the length of that axis.
@@ -41,4 +47,7 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     pairs = tuple(pair for pair in kernel.schedule.rows_in_results if pair[0] in place)
     names = {a.name: b.name for a, b in zip(old, axes, strict=True)}
     schedule = moved(Schedule(steps, rows, pairs), {p: where[n] for p, n in place.items()}, names)
-    return replace(kernel, axes=tuple(axes), body=builder.build(), schedule=schedule, access=())
+    places: dict[int, list[int]] = {}
+    for p, n in place.items():
+        places.setdefault(where[n], []).append(p)
+    return replace(kernel, axes=tuple(axes), body=builder.build(), schedule=schedule, access=()), places
