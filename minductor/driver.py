@@ -285,7 +285,8 @@ class Compiler:
         except FallbackRefused as refused:
             refused.where = sources(gm).of(refused.node)
             raise
-        self.trace(env).beside(role, lambda folder: _write_runnable(folder, entry, graph, gm, env))
+        self.trace(env).beside(role, lambda folder: self._write_runnable(folder, entry, graph, gm, env))
+        self.trace(env).linked(entry, gm)
         self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
@@ -604,6 +605,12 @@ class Compiler:
         notes = list(partition_lines(report, gm))
         self.trace(env).stage(report.role, "partitions", 0.0, counted, notes, None, lambda: "\n".join(notes))
 
+    def _write_runnable(self, folder: Path, entry: Entry, graph: Graph, gm: Any, env: Env) -> None:
+        """Puts files into `folder` that run the graph."""
+        from minductor.tracing.runnable_folder import write
+
+        write(folder, entry, graph, gm, env.target, partial(self.artefacts.build_command, entry, env))
+
     def reset(self) -> None:
         """Closes the opened stores; what they hold on disk stays."""
         self._stores.forget()
@@ -680,10 +687,3 @@ def _has_block_pointers() -> bool:
     from minductor.runtime.build import probe
 
     return probe.has_block_pointers(probe.probe().triton)
-
-
-def _write_runnable(folder: Path, entry: Entry, graph: Graph, gm: Any, env: Env) -> None:
-    """Puts files into `folder` that run the graph."""
-    from minductor.tracing.runnable_folder import write
-
-    write(folder, entry, graph, gm, env.target)

@@ -393,9 +393,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             report.outcome, report.longrepr = "failed", wrong
     if call.when == "call" and EVIDENCE in item.stash:
         from pytest_plugin.devices.item_device import device_of
-        from pytest_plugin.session import repro_line
+        from pytest_plugin.oracle.accuracy import WrongResult
+        from pytest_plugin.session import moved_line, repro_line
 
         if report.failed and (line := repro_line(item, report.longreprtext)):
+            report.sections.append(("minductor", line))
+        is_wrong = call.excinfo is not None and isinstance(call.excinfo.value, WrongResult)
+        if report.failed and is_wrong and (line := moved_line(item)):
             report.sections.append(("minductor", line))
         setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
     return report

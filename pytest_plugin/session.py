@@ -47,6 +47,7 @@ class State:
         has_torch_classes: Whether some tests are of classes that PyTorch's `instantiate_device_type_tests` made.
         totals: The sums of what tests proved.
         kills: By test, what became of mutants, as plain values.
+        explained: How many failures the compiler was asked about.
         endings: The lines at the end of the summary.
     """
 
@@ -57,6 +58,7 @@ class State:
     policy: Policy = DEFAULT_POLICY
     shared_store: Path | None = None
     worker_misuse: str = ""
+    explained: int = 0
     worker_rows: list[str] = field(default_factory=list[str])
     expected: KnownFailures | None = None
     has_torch_classes: bool = False
@@ -182,21 +184,53 @@ def evidence_of(item: pytest.Item) -> Evidence:
 def repro_line(item: pytest.Item, why: str) -> str:
     """Writes a script that compiles the test's last program again, and returns a line about it."""
     cache: Any = getattr(item.config, "cache", None)
-    calls, device = evidence_of(item).calls, device_of(item)
+    calls = evidence_of(item).calls
     if cache is None or not calls or TRIAL in item.stash:
         return ""
-    adapter: Any = state_of(item.config).adapter
-    options = {**getattr(adapter, "settings", {}), **calls[-1].options}
-    if device is not None and hasattr(adapter, "device_options"):
-        options = {**adapter.device_options(device), **options}
-    call = replace(calls[-1], options=options)
-    path = Path(cache.mkdir("minductor")) / "repro" / (re.sub(r"[^\w.=+-]+", "-", item.nodeid).strip("-") + ".py")
+    adapter, path = state_of(item.config).adapter, _script_path(item, cache)
+    call = replace(calls[-1], options=_options(item))
     try:
         write_script(call, path, adapter.name, item.nodeid, why)
     except Exception as error:  # an error of the script must not hide the test's failure
         return f"repro   none: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return f"repro   python {_shown(item, path)}"
+
+
+def moved_line(item: pytest.Item) -> str:
+    """Returns a line about the stage at which the numbers of the test's last program moved, or an empty text.
+
+    The compiler writes beside the test's script how it compiled the program. It is asked a few times in a process.
+    """
+    cache: Any = getattr(item.config, "cache", None)
+    state, calls = state_of(item.config), evidence_of(item).calls
+    explain = getattr(state.adapter, "explain_wrong", None)
+    if cache is None or not calls or TRIAL in item.stash or explain is None:
+        return ""
+    from pytest_plugin.oracle import first_moved
+
+    state.explained += 1
+    if state.explained > first_moved.MOST_ASKED:
+        return ""
+    line = first_moved.moved_line(explain, calls[-1], _options(item), _script_path(item, cache))
+    return line.replace(f"{item.config.invocation_params.dir}/", "")
+
+
+def _options(item: pytest.Item) -> dict[str, object]:
+    """The options with which the test's last program is compiled for its device outside of the test."""
+    adapter: Any = state_of(item.config).adapter
+    options = {**getattr(adapter, "settings", {}), **evidence_of(item).calls[-1].options}
+    if (device := device_of(item)) is not None and hasattr(adapter, "device_options"):
+        options = {**adapter.device_options(device), **options}
+    return options
+
+
+def _script_path(item: pytest.Item, cache: Any) -> Path:
+    return Path(cache.mkdir("minductor")) / "repro" / (re.sub(r"[^\w.=+-]+", "-", item.nodeid).strip("-") + ".py")
+
+
+def _shown(item: pytest.Item, path: Path) -> Path:
     here = item.config.invocation_params.dir
-    return f"repro   python {path.relative_to(here) if path.is_relative_to(here) else path}"
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def goldens_of(item: pytest.Item) -> Goldens:

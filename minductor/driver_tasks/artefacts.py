@@ -126,6 +126,18 @@ class Artefacts:
             files.update(self.gpu.build(text, launches, env.target.arch, unaligned))
         return files
 
+    def build_command(self, entry: Entry, env: Env) -> str:
+        """The shell's command that builds the library of a stored graph from its units in C++, in their folder."""
+        import torch
+
+        from minductor.runtime.launch.launch import LIBRARY, linked
+
+        units = [name for name in entry.contents if name.endswith(".cpp")]
+        needs = linked(entry.contents)
+        libraries = [str(Path(torch.__file__).parent / "lib" / name) for name in needs.pop("link_with", ())]
+        how = {"sanitize": env.options.sanitize, "link_with": libraries, **needs}
+        return self.toolchain.shell_command(units, LIBRARY, **how)
+
     # --- from files to a call
 
     def load(
@@ -147,7 +159,8 @@ class Artefacts:
         from minductor.frontend.capture.capture import sources
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
-        where = sources(traced).of
+        written = sources(traced)
+        where = written.of
         if WRAPPER_CPP in entry.contents:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
@@ -162,9 +175,10 @@ class Artefacts:
             launcher = fx.launcher(entry.contents, kernels, env.target)
             recorded = events if env.options.events else None
             return fx.launch(
-                entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where
+                *(entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where),
+                module_of=written.modules(),
             )
-        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
+        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules())
 
     def kernels(self, entry: Entry, env: Env, tuner: Tuner | None = None) -> Bind | None:
         """A function from a kernel's symbol to the kernel; None if the graph has no kernels."""

@@ -5,4 +5,5 @@ output is lines on stderr, files in a folder, an HTML page, or records of torch'
 
 - `trace.py`: `Trace`, made from the text of the option, and the places that it writes to.
 - `runnable_folder.py`: the files under `trace="dir:PATH"` from which a compiled graph can be run.
+- `provenance_viewer.py`: artefacts of torch's structured trace, by which tlparse links a graph's texts.
 """

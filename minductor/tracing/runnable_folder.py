@@ -1,9 +1,12 @@
 """Writes a compiled graph into a folder from which it can be run: `trace="dir:PATH"` does so for each graph.
 
-Takes a stored entry, its graph and a folder. Gives files there: the wrapper as a Python file, the kernels, and a
-description of the arguments. `python wrapper.py` calls `names` for the kernels and constants that the wrapper's text
-uses, and then `run`, which calls the graph with random tensors of the traced sizes, the same at each run. Refuses to
-run a graph that needs a GPU that is not there, or an object of the process that compiled it (SystemExit, in one line).
+Takes a stored entry, its graph and a folder. Gives files there: the wrapper as a Python file, the kernels, the ATen
+graph, and a description of the arguments. `python wrapper.py` calls `names` for the kernels and constants that the
+wrapper's text uses, and then `run`, which calls the graph with random tensors of the traced sizes, the same at each
+run. A wrapper in C++ or of torch.fx is run by `python run.py`. Units in C++ begin with the command that builds them, on
+the line of their own first words, so that no line moves; `python kernels.py` compiles Triton kernels. Refuses to run a
+graph that needs a GPU or an operator that is not there, or an object of the process that compiled it (SystemExit, in
+one line).
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
     from minductor.runtime.store.store import Entry
     from minductor.target import Target
 
-EXAMPLE, CONSTANTS, RUN = "example.json", "constants.pt", "run.py"
+EXAMPLE, CONSTANTS, RUN, ATEN = "example.json", "constants.pt", "run.py", "aten_graph.py"
+TORCHS = ("aten.", "prims.", "higher_order.")  # operators that every process has
 CALLS = 10  # `run` prints the time of the fastest one
 HEAD = """\
 # Runs by itself, with the files beside it: python wrapper.py
@@ -41,28 +46,44 @@ if __name__ == "__main__":
 """
 OTHER = """\
 # Runs the wrapper beside it: python run.py
-from minductor.tracing.runnable_folder import native_call, run
+from minductor.tracing.runnable_folder import {make}, run
 
 if __name__ == "__main__":
-    run(native_call(__file__), __file__)
+    run({make}(__file__), __file__)
+"""
+KERNELS_TAIL = """
+
+if __name__ == "__main__":  # python kernels.py
+    from minductor.tracing.runnable_folder import compile_kernels
+
+    compile_kernels(__file__)
 """
 
 
-def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target) -> None:
-    """Writes the files that run a graph into `folder`. The placeholders of `gm`, its ATen graph, have the sizes."""
+def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target, command: Callable[[], str]) -> None:
+    """Writes the files that run a graph into `folder`.
+
+    The placeholders of `gm`, its ATen graph, have the sizes. `command` gives the shell's command that builds the
+    library from the units in C++.
+    """
     import torch
 
     from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH, PROVENANCE
-    from minductor.runtime.launch.launch import WRAPPER, WRAPPER_CPP
+    from minductor.runtime.launch.launch import KERNELS, LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX
 
     kernels = [name for name in found.contents if name not in OF_EVERY_GRAPH and not name.endswith(".cpp")]
-    texts = [name for name in found.contents if name.endswith(".cpp") and name != WRAPPER_CPP]
-    for name in (PROVENANCE, *kernels, *texts):  # the texts as they were compiled: provenance.json counts their lines
-        (folder / name).write_bytes(found.contents[name])
+    for name in kernels:
+        tail = KERNELS_TAIL.encode() if name == KERNELS else b""
+        (folder / name).write_bytes(found.contents[name] + tail)
+    units = [name for name in found.contents if name.endswith(".cpp") and LIBRARY in found.contents]
+    for name in units:
+        (folder / name).write_text(f"/* Built by: {command()} */ {found.text(name)}", encoding="utf-8")
     if WRAPPER in found.contents:
         (folder / WRAPPER).write_text(f"{HEAD}{found.text(WRAPPER)}{TAIL}", encoding="utf-8")
-    elif WRAPPER_CPP in found.contents:
-        (folder / RUN).write_text(OTHER, encoding="utf-8")
+    elif make := {WRAPPER_CPP: "native_call", WRAPPER_FX: "fx_call"}.get(_other_wrapper(found)):
+        (folder / RUN).write_text(OTHER.format(make=make), encoding="utf-8")
+    (folder / PROVENANCE).write_bytes(found.contents[PROVENANCE])
+    (folder / ATEN).write_text(gm.print_readable(print_output=False) + "\n", encoding="utf-8")
     objects = graph.bound()
     constants = {name: value for name, value in objects.items() if isinstance(value, torch.Tensor)}
     if constants:
@@ -74,8 +95,20 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target) -> 
         "files": kernels,
         "inputs": [_argument(given.meta, value) for given, value in zip(graph.inputs, _placeholders(gm), strict=True)],
         "objects": sorted(objects.keys() - constants.keys() - regions),
+        "operators": sorted({op for op in _operators(graph) if op.count(".") == 2 and not op.startswith(TORCHS)}),
     }
     (folder / EXAMPLE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _other_wrapper(found: Entry) -> str:
+    return next((name for name in found.contents if name.startswith("wrapper.")), "")
+
+
+def _operators(graph: Graph) -> Iterator[str]:
+    """The operators that a graph and its regions call."""
+    yield from (node.op for node in graph.nodes)
+    for region in graph.regions:
+        yield from _operators(region.graph)
 
 
 def names(file: str) -> dict[str, Any]:
@@ -83,7 +116,7 @@ def names(file: str) -> dict[str, Any]:
     from minductor.runtime.launch.load import threads
     from minductor.runtime.tune.tune import by_default
 
-    folder, about = Path(file).parent, _about(file)
+    folder, about = Path(file).parent, _about_with_operators(file)
     found = {"kernels": _kernels(folder, about), "threads": threads(), "choose": by_default, "events": list[Any]()}
     return {**found, **_constants(folder)}
 
@@ -94,8 +127,40 @@ def native_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:
     from minductor.runtime.launch.launch import LIBRARY
     from minductor.runtime.launch.load import load_library
 
-    folder = Path(file).parent
-    return launch_cpp_wrapper.launch(load_library(folder / LIBRARY), _about(file)["graph"], _constants(folder), [])
+    folder, about = Path(file).parent, _about_with_operators(file)
+    return launch_cpp_wrapper.launch(load_library(folder / LIBRARY), about["graph"], _constants(folder), [])
+
+
+def fx_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:
+    """The call of the torch.fx graph in the text beside `file`."""
+    from minductor.backends import find_target
+    from minductor.runtime.launch import fx
+    from minductor.runtime.launch.launch import WRAPPER_FX
+
+    folder, about = Path(file).parent, _about_with_operators(file)
+    contents = {name: (folder / name).read_bytes() for name in (WRAPPER_FX, *about["files"])}
+    launcher = fx.launcher(contents, _kernels(folder, about), find_target(about["target"]))
+    return fx.launch(contents[WRAPPER_FX].decode(), launcher, _constants(folder))
+
+
+def compile_kernels(file: str) -> None:
+    """Compiles the Triton kernels in `file` for the graph's target, beside it; prints what each kernel needs."""
+    from minductor.backends import find_target
+    from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+    from minductor.runtime.build.triton_jobs import compile_kernel
+
+    folder, about = Path(file).parent, _about(file)
+    target = find_target(about["target"])
+    if target.kind not in ("cuda", "hip"):
+        raise SystemExit(f"{Path(file).name}: the target {target.name} interprets its kernels; nothing is compiled")
+    text, launches = Path(file).read_text(encoding="utf-8"), (folder / LAUNCHES).read_text(encoding="utf-8")
+    for launch in default_launches(launches).values():
+        made = compile_kernel(text, launch, target.kind, target.arch)
+        suffix = "ptx" if target.kind == "cuda" else "amdgcn"
+        (folder / f"{launch.symbol}.{suffix}").write_text(made.assembly, encoding="utf-8")
+        needs = {"registers": made.registers, "bytes spilled": made.spills, "bytes shared": made.shared}
+        told = ", ".join(f"{number} {what}" for what, number in needs.items() if number is not None)
+        print(f"{launch.symbol}.{suffix}: {told}")
 
 
 def run(call: Callable[[list[Any]], Sequence[Any]], file: str) -> None:
@@ -119,6 +184,22 @@ def run(call: Callable[[list[Any]], Sequence[Any]], file: str) -> None:
     for number, value in enumerate(results):
         print(f"  result {number}: {_shown(value)}")
     print(f"  the fastest of {CALLS} calls took {min(seconds) * 1e6:.1f} us")
+
+
+def _about_with_operators(file: str) -> dict[str, Any]:
+    """The description beside `file`; ends the program if an operator that the graph calls is not registered."""
+    import torch
+
+    about = _about(file)
+    for op in about["operators"]:
+        try:
+            attrgetter(op)(torch.ops)
+        except AttributeError:
+            name = Path(file).name
+            run = f"import MODULE, runpy; runpy.run_path('{name}', run_name='__main__')"
+            why = f"it calls {op}, which no module has registered here"
+            raise SystemExit(f'{name}: {why}; with the module that does: python -c "{run}"') from None
+    return about
 
 
 def _about(file: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from minductor.core.errors import BadOptionValue
 
 if TYPE_CHECKING:
     from minductor.ir.report.report import Report
+    from minductor.runtime.store.store import Entry
     from minductor.runtime.tune.tune import Tuned
 
 EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
@@ -129,6 +130,17 @@ class Structured:
             metadata = {"name": f"minductor_{record.graph}_{name}", "encoding": "string"}
             trace_structured("artifact", metadata_fn=functools.partial(dict, metadata), payload_fn=text)
 
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes the artefacts that link a graph's texts, if anybody listens."""
+        if not self.logger.handlers:
+            return
+        from torch._logging._internal import trace_structured
+
+        from minductor.tracing.provenance_viewer import artefacts
+
+        for kind, about, text in artefacts(entry, gm):
+            trace_structured(kind, metadata_fn=functools.partial(dict, about), payload_fn=functools.partial(str, text))
+
 
 @dataclass(slots=True)
 class Runs:
@@ -195,6 +207,26 @@ class Folder:
 
 
 @dataclass(slots=True)
+class Depyf:
+    """The folder of `depyf.prepare_debug(DIR)`, while that is active: each compile is written below DIR/minductor.
+
+    depyf patches TorchInductor's functions to see its files; ours it finds among its own instead.
+    """
+
+    folders: dict[str, Folder] = field(default_factory=dict[str, Folder])
+
+    def record(self, record: Record) -> None:
+        if folder := self.folder():
+            folder.record(record)
+
+    def folder(self) -> Folder | None:
+        """The Folder of the active `prepare_debug`; None outside of one."""
+        state: Mapping[str, Any] = getattr(sys.modules.get("depyf.explain.global_variables"), "data", {})
+        place = state.get("dump_src_dir") if state.get("is_inside_prepare_debug") else None
+        return self.folders.setdefault(place, Folder(Path(place) / "minductor")) if place else None
+
+
+@dataclass(slots=True)
 class Page:
     """One HTML page that needs nothing beside it: a row for each graph, a column for each stage.
 
@@ -233,7 +265,7 @@ class Trace:
 
         `debug` is a folder that gets the same files as `dir:`.
         """
-        logs = (Logger(), Artifacts(), Structured(), *((Folder(debug),) if debug else ()))
+        logs = (Logger(), Artifacts(), Structured(), Depyf(), *((Folder(debug),) if debug else ()))
         kind, colon, path = text.partition(":")
         match kind:
             case "" | "0" if not colon:
@@ -271,8 +303,15 @@ class Trace:
     def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
         """Calls `write` with the folder of the graph's stages, if the trace is a folder."""
         for sink in self.sinks:
-            if isinstance(sink, Folder):
-                sink.beside(graph_name, write)
+            folder = sink.folder() if isinstance(sink, Depyf) else sink
+            if isinstance(folder, Folder):
+                folder.beside(graph_name, write)
+
+    def linked(self, entry: Entry, gm: Any) -> None:
+        """Writes what links the texts of a stored graph, such as its provenance, to torch's structured trace."""
+        for sink in self.sinks:
+            if isinstance(sink, Structured):
+                sink.linked(entry, gm)
 
 
 def debug_folder(environ: Mapping[str, str]) -> Path | None:

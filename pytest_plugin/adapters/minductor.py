@@ -26,6 +26,7 @@ from pytest_plugin.vocabulary import COUNTS
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from minductor.api.explain import Explanation
     from minductor.backends import Backend
     from minductor.driver import Compiled
     from minductor.ir.artefact.launch_metadata import LaunchMetadata
@@ -234,6 +235,17 @@ def _all(how: Callable[[Iterable[int]], int], numbers: Sequence[int | None]) -> 
     return how((0, *known)) if len(known) == len(numbers) else None
 
 
+def _with_keywords(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    return (lambda *args: fn(*args, **kwargs)) if kwargs else fn
+
+
+def _show(found: Explanation, script: Path) -> Path:
+    """Writes what shows a compile into a file beside a test's script, and returns its path."""
+    path = script.with_suffix(".explained.txt")
+    path.write_text(f"{found}\n", encoding="utf-8")
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class FreshStore:
     """The private store, and the folders of all stores that were used since."""
@@ -361,6 +373,35 @@ class Minductor:
         """Returns the options with which torch.compile compiles for a device."""
         target = _target(device)
         return {"target": target.name} if target is not None else {}
+
+    def explain_wrong(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: Mapping[str, object],
+        dynamic: bool | None,
+        script: Path,
+    ) -> tuple[str, Path]:
+        """Returns the first stage whose numbers differ from eager's, or an empty text, and a file about the compile.
+
+        Args:
+            fn: The user's function or module. It is run once, compiled.
+            args: Its arguments, which it may change.
+            kwargs: Its keyword arguments.
+            options: The options of the compile.
+            dynamic: Whether sizes are symbolic, as torch.compile takes it.
+            script: A file; what shows the compile is written beside it.
+        """
+        import torch
+
+        import minductor
+
+        tools: Any = torch
+        sizes = {"assume_static_by_default": False} if dynamic else {}
+        with tools._dynamo.config.patch(**sizes):
+            found = minductor.explain(_with_keywords(fn, kwargs), *args, check=True, options=options)
+        return found.first_moved(), _show(found, script)
 
     @contextmanager
     def distorted_clock(self) -> Generator[None]:

@@ -97,6 +97,9 @@ class Adapter(Protocol):
         torch_devices               for devices of its own: torch's device type of the tensors, by id ("cpu" or another)
         has_variants                whether graphs name the `variants` of kernels, which the option `variant` forces
         capabilities                for devices of its own: what the marker `needs` may name, by id
+        explain_wrong(fn, args, kwargs, options, dynamic, script)
+                                    for a test with wrong numbers: the first stage of the compile that moved them, or
+        an empty text; and the path of a file that shows the compile, written beside `script`
         absence(id)                 for devices of its own: why this machine has none, or an empty text
     """
 

@@ -11,6 +11,7 @@ The files in reading order:
     counts.py           the marker `counts`: what is wrong with the counts of a run
     memory.py           the marker and the fixture `memory`: the life of each storage
     repro_script.py     the script that a failing test leaves, which compiles the same again without pytest
+    first_moved.py      asks the compiler at which stage the numbers of a failing test moved
 
 Data: a function with its arguments goes in; the adapter compiles it; a Run comes out, or WrongResult is raised.
 Laws: the arguments of the user are never changed. A result may be no further from the float64 truth than a small

@@ -90,7 +90,7 @@ class Compile:
 
         chosen = {**self.extra_options, **(options or {})}
         if self.on_call is not None:
-            self.on_call(CompiledCall(fn, args, kwargs, chosen, dynamic))
+            self.on_call(CompiledCall(fn, args, kwargs, chosen, dynamic, grad))
         torch.compiler.reset()
         program = reference_runs.OwnedCall(fn, args, kwargs)
         subject = reference_runs.copy_call(program, exact=False).fn

@@ -61,13 +61,17 @@ class CannotRepeat(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CompiledCall:
-    """What a test gave to `compiled`: the function, its arguments, and the options of the compilation."""
+    """What a test gave to `compiled`: the function, its arguments, and the options of the compilation.
+
+    `grad`: as `compiled` takes it.
+    """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: Mapping[str, object]
     dynamic: bool | None
+    grad: bool | None = None
 
 
 def write_script(call: CompiledCall, path: Path, backend: str, title: str, why: str) -> None:

@@ -11,7 +11,7 @@ forward's operator of the same number).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,12 @@ class Sources:
         For a node of a backward graph it is the module of the forward's operator. The path begins below the compiled
         module, or with the variable's name if a compiled function calls the module: "model.layers.3.mlp".
         """
-        meta = self._metas.get(node, {})
-        stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
-        return module_path(str([*stack.values()][-1][0])) if stack else ""
+        return module_path(_module_name(self._metas.get(node, {})))
+
+    def modules(self) -> Callable[[str], str]:
+        """A `module_of` that keeps no part of the graph alive, for what outlives the compile."""
+        names = {name: found for name, node in nodes_of(self._gm) if (found := _module_name(node.meta))}
+        return lambda node: module_path(names.get(node, ""))
 
     def forward_of(self, node: str) -> str:
         """The name of the forward graph's node that a node of a backward graph is the gradient of, or recomputes.
@@ -78,6 +81,12 @@ def nodes_of(gm: fx.GraphModule, region: str = "") -> Iterator[tuple[str, fx.Nod
         inner = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
         if isinstance(inner, fx.GraphModule):
             yield from nodes_of(inner, f"{region}_{node.name}" if region else node.name)
+
+
+def _module_name(meta: Mapping[str, Any]) -> str:
+    """Torch's name of the innermost module of a node; "" if there is none."""
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+    return str(stack[next(reversed(stack))][0]) if stack else ""
 
 
 def module_path(name: str) -> str:

@@ -152,6 +152,24 @@ class Toolchain:
                 job.fail(flags, "the compiler gave status 0 and wrote no file")
             os.replace(built, out)
 
+    def shell_command(
+        self,
+        units: Sequence[str],
+        out: str,
+        *,
+        sanitize: bool = False,
+        include: Sequence[str] = (),
+        link_with: Sequence[str] = (),
+    ) -> str:
+        """A line for a shell that builds `out` from the files `units` as `compile` does, in one process.
+
+        `include`: folders of headers. `link_with`: paths of shared objects that `out` needs.
+        """
+        flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
+        needed = ("-Wl,--no-as-needed", *link_with, "-Wl,--as-needed") if link_with else ()
+        link = () if sanitize else _LINK[self.compiler.family]
+        return shlex.join([*flags, "-shared", *units, "-o", out, *needed, *link])
+
     def sanitizer_library(self) -> str:
         """The value of LD_PRELOAD that a process needs before it loads something built with `sanitize`.
 

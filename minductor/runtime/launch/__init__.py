@@ -22,6 +22,7 @@ Helpers of wrappers:
 - `control_flow.py`: `cond`, `while_loop` and the other operators that call graphs.
 - `result_checks.py`: results of operators that torch does not vouch for.
 - `memory_plan_checks.py`: compares a call's allocations and frees with the plan (option `verify_memory`).
+- `profiler_ranges.py`: names launches and operators for profilers.
 - `nan_asserts.py`: finds the kernel that makes NaN or infinity (option `nan_asserts`); in C++ `minductor_finite.h`.
 
 Laws:

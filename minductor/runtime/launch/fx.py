@@ -36,6 +36,7 @@ from minductor.runtime.launch import nan_asserts
 from minductor.runtime.launch.fx_launcher import Launcher
 from minductor.runtime.launch.launch import KERNELS, Bind, Call, fail, located, overlap
 from minductor.runtime.launch.load import threads
+from minductor.runtime.launch.profiler_ranges import ModuleOf, RangeInterpreter, no_module, with_ranges
 from minductor.runtime.store.store import digest
 from minductor.target import Target
 
@@ -77,24 +78,26 @@ def launch(
     hook: Callable[[fx.GraphModule], Callable[..., Any]] | None = None,
     events: list[tuple[str, str]] | None = None,
     where: Callable[[str], str] = lambda node: "",
+    module_of: ModuleOf = no_module,
 ) -> Call:
     """The call of a graph, or of what a backend's hook makes of the graph. Without a hook, the call records `events`.
 
-    `where`: the user's line of an ATen node, for errors of kernels.
+    `where`: the user's line of an ATen node, for errors of kernels. `module_of`: its module path, for profilers.
     """
     module = graph_module(text, launcher, bound, traced, is_boxed=hook is None, where=where)
     if hook is None and events is not None:
         return lambda args: _RecordingInterpreter(module, events).boxed_run(args)
-    run = module.forward if hook is None else hook(module)
+    name = f"minductor {module.__class__.__name__}"
+    if hook is None:
+        return with_ranges(module.forward, name, lambda: RangeInterpreter(module, module_of).boxed_run)
+    run = hook(module)
 
     def call(args: list[Any]) -> Any:
-        if hook is None:
-            return run(args)
         given = tuple(args)
         args.clear()
         return run(*given)
 
-    return call
+    return with_ranges(call, name, lambda: call)
 
 
 class _RecordingInterpreter(fx.Interpreter):
@@ -150,6 +153,8 @@ class _Builder:
         calls = {found[node.name]: node for node in graph.nodes if node.handle is not None}
         for call, node in calls.items():
             call.meta["minductor"] = {"handle": node.handle, "origins": node.origins}
+            if node.target == LAUNCH:
+                call.meta["minductor"]["symbol"] = node.args[0]
         if isinstance(traced, fx.GraphModule):
             _add_metas(made, calls, traced.graph)
         if is_boxed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +19,7 @@ from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
 from minductor.runtime.launch.load import ENTRY_PRELUDE, GUARDS, entry, threads
+from minductor.runtime.launch.profiler_ranges import ModuleOf, answered, asking, no_module
 from minductor.runtime.tune.tune import Choose, by_default
 
 if TYPE_CHECKING:  # a package that is loaded needs no options
@@ -47,11 +48,10 @@ def build(
     files = {source.wrapper_file: source.wrapper.encode()}
     files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
     cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
-    needs: dict[str, Any] = {}
+    needs = linked((source.wrapper_file,))
     if source.wrapper_file == WRAPPER_CPP:
         from minductor.runtime.launch import launch_cpp_wrapper
 
-        needs = {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED}
         units = [CompileUnit(u.name, u.text) for u in cpp]
         units.append(CompileUnit(Path(WRAPPER_CPP).stem, launch_cpp_wrapper.unit_text(source.wrapper)))
     else:
@@ -74,6 +74,15 @@ def build(
     return files
 
 
+def linked(files: Collection[str]) -> dict[str, Any]:
+    """The folders of headers, and the libraries, that the units among an artefact's files need."""
+    if WRAPPER_CPP not in files:
+        return {}
+    from minductor.runtime.launch import launch_cpp_wrapper
+
+    return {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED}
+
+
 def _with_entries(text: str, symbols: Sequence[str]) -> str:
     return f"{ENTRY_PRELUDE}\n{text}\n{''.join(map(entry, symbols))}"
 
@@ -86,21 +95,23 @@ def launch(
     events: list[Any],
     choose: Choose = by_default,
     where: Callable[[str], str] = lambda node: "",
+    module_of: ModuleOf = no_module,
 ) -> Call:
     """The wrapper's `call`, bound to its kernels. `name` is shown as the file in tracebacks.
 
-    `where`: the user's line of an ATen node, for errors of kernels.
+    `where`: the user's line of an ATen node, for errors of kernels. `module_of`: its module path, for profilers.
     """
     filename = f"<minductor {name}>"
     namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
     namespace["choose"] = choose
     if kernels is not None:
         namespace["kernels"] = kernels
+    text = asking(wrapper)
     # so that a debugger and a traceback show the lines
-    linecache.cache[filename] = (len(wrapper), None, wrapper.splitlines(keepends=True), filename)
-    exec(compile(wrapper, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), namespace)
     namespace["places"] = [tuple(map(where, nodes)) for nodes in namespace.get("places", ())]
-    return namespace["call"]
+    return answered(text, namespace, f"minductor {name}", module_of)
 
 
 # --- what a wrapper imports ---------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import functools
 import hashlib
 import linecache
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ import torch
 
 from minductor.core.errors import LoadFailed, NonFiniteResult, user_lines
 from minductor.runtime.launch.load import GUARDS, Library, c_api, threads
+from minductor.runtime.launch.profiler_ranges import with_ranges
 
 INCLUDE = Path(__file__).parent / "include"
 LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
@@ -96,10 +96,10 @@ def launch(
     method = library.address("md_method")
     capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    # What the graph only points at lives as long as the function, which takes it for its module. A partial has room
-    # for the attributes of a call.
+    # What the graph only points at lives as long as the function, which takes it for its module.
     held = (bound, constants)
-    return functools.partial(function(method, capsule(ctypes.addressof(bound), None, None), held))
+    plain: Call = function(method, capsule(ctypes.addressof(bound), None, None), held)
+    return with_ranges(plain, f"minductor {name}", lambda: plain)
 
 
 def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:
