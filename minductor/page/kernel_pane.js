@@ -49,30 +49,44 @@ const kernelPane = new Pane("kernel", "Kernel", "kernel",
 const wrapperPane = new Pane("wrapper", "Wrapper", "wrapper",
   codeView("wrapper", () => now.data.wrapper, "There is no wrapper: the compile did not come so far."));
 
-const machinePane = new Pane("machine", "Machine code", "kernel", (view, tools) => {
+const machinePane = new Pane("machine", "Machine code", "wrapper", (view, tools) => {
   tools.replaceChildren();
   if (!now.data.machine.length) {
     view.replaceChildren(nothing("There is no machine code: nothing was compiled for this machine, or it has no objdump."));
     return;
   }
-  view.replaceChildren(...now.data.machine.map(({ symbol, file, lines, at, more }) => {
-    const kernels = now.data.kernels.filter((each) => each.symbol === symbol);
+  view.replaceChildren(...now.data.machine.map((row) => {
+    const kernels = now.data.kernels.filter((each) => each.symbol === row.symbol);
     const nodes = [...new Set(kernels.flatMap((kernel) => kernel.nodes))].sort((a, b) => a - b);
-    const box = element(`<details class="card"><summary><code>${escapeText(symbol)}</code> ${lines.length + more} lines</summary></details>`);
-    addLight("machine", box, nodes, { block: symbol, kernel: kernels[0], what: symbol });
-    box.addEventListener("toggle", () => {
-      if (box.children.length > 1) return;
-      const code = now.data.code.find((each) => each.file === file);
-      const of = code ? expand(code.runs) : [];
-      const places = [];
-      for (let n = 0; n < at.length; n += 2) for (let m = 0; m < at[n]; m += 1) places.push(at[n + 1]);
-      const rows = lines.map((text, n) => ({ html: machineHtml(text), nodes: of[places[n]], block: symbol, spot: `${file}:${places[n]}`, what: text.trim() }));
-      box.append(rowsOf("machine", rows));
-      if (more) box.append(nothing(`${more} more lines are left out.`));
-    });
+    const box = element(`<details class="card"><summary><code>${escapeText(row.symbol)}</code> ${row.lines.length + row.more} lines</summary></details>`);
+    addLight("machine", box, nodes, { block: row.symbol, kernel: kernels[0], what: row.symbol });
+    box.fill = () => fillMachine(box, row);
+    box.addEventListener("toggle", () => { if (box.open) box.fill(); });
     return box;
   }));
+}, {
+  /** Opens the machine code of the generated line that is pointed at, or of the kernel. */
+  reveal(thing) {
+    const names = [thing.from?.block, thing.kernel?.symbol];
+    const boxes = [...this.view.querySelectorAll("details")];
+    const box = boxes[now.data.machine.findIndex((row) => names.includes(row.symbol))];
+    if (!box) return;
+    box.open = true;
+    box.fill();
+    shine(thing);
+  },
 });
+
+/** Puts the rows of a kernel's machine code into its box, once; each has the nodes of the kernel's line it computes. */
+function fillMachine(box, { symbol, file, lines, at, more }) {
+  if (box.children.length > 1) return;
+  const code = now.data.code.find((each) => each.file === file);
+  const of = code ? expand(code.runs) : [];
+  const places = expand(at.flatMap((count, n) => (n % 2 ? [] : [[count, at[n + 1]]])));
+  const rows = lines.map((text, n) => ({ html: machineHtml(text), nodes: of[places[n]], block: symbol, spot: `${file}:${places[n]}`, what: text.trim() }));
+  box.append(rowsOf("machine", rows));
+  if (more) box.append(nothing(`${more} more lines are left out.`));
+}
 
 function machineHtml(text) {
   return escapeText(text).replace(/^(\s*[0-9a-f]+  )([a-z][\w.]*)/, '<span class="k5">$1</span><span class="k1">$2</span>')

@@ -1,6 +1,6 @@
 // The cells with their tabs, the gutters between them, the theme, the keyboard and the help.
 
-const TABS = { source: ["source"], graph: ["graph", "memory"], kernel: ["kernel", "machine"], answers: ["why", "notes", "choices"], ir: ["ir"], wrapper: ["wrapper", "schedule"] };
+const TABS = { source: ["source"], graph: ["graph", "memory"], kernel: ["kernel"], answers: ["why", "notes", "choices"], ir: ["ir"], wrapper: ["wrapper", "schedule", "machine"] };
 
 /** Fills the cells with tabs and views. */
 function makeCells() {

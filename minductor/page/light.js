@@ -115,13 +115,14 @@ function scrollTo(among, thing) {
   for (const move of moves) if (move) move.box.scrollTop = move.top;
 }
 
-/** The light of a pane to which it scrolls, one of a higher `rank` first; drawings move by themselves (`reveal`). */
+/** The light of a pane to which it scrolls, one of the same `spot` or of a higher `rank` first; drawings move by themselves (`reveal`). */
 function firstLight(pane, thing) {
   let best = null, most = 0;
   for (const light of lightsOf(pane.name, thing)) {
     if (light.element instanceof SVGElement) continue;
     const shines = strength(light, thing);
-    const how = shines && shines + (light.rank || 0);
+    const isTwin = thing.from?.spot && thing.from.spot === light.spot;
+    const how = shines && shines + (light.rank || 0) + (isTwin ? 4 : 0);
     if (how > most || (how && how === most && light.order < best.order)) { best = light; most = how; }
   }
   return best;

@@ -1,12 +1,12 @@
 """Writes a compiled graph into a folder from which it can be run: `trace="dir:PATH"` does so for each graph.
 
 Takes a stored entry, its graph and a folder. Gives files there: the wrapper as a Python file, the kernels, the ATen
-graph, and a description of the arguments. `python wrapper.py` calls `names` for the kernels and constants that the
-wrapper's text uses, and then `run`, which calls the graph with random tensors of the traced sizes, the same at each
-run. A wrapper in C++ or of torch.fx is run by `python run.py`. Units in C++ begin with the command that builds them, on
-the line of their own first words, so that no line moves; `python kernels.py` compiles Triton kernels. Refuses to run a
-graph that needs a GPU or an operator that is not there, or an object of the process that compiled it (SystemExit, in
-one line).
+graph, where the calls come from (provenance.json), and a description of the arguments. `python wrapper.py` calls
+`names` for the kernels and constants that the wrapper's text uses, and then `run`, which calls the graph with random
+tensors of the traced sizes, the same at each run. A wrapper in C++ or of torch.fx is run by `python run.py`. Units in
+C++ begin with the command that builds them, before the first line's own words, since provenance.json counts lines;
+`python kernels.py` compiles Triton kernels. Refuses to run a graph that needs a GPU or an operator that is not there,
+or an object of the process that compiled it (SystemExit, in one line).
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target, com
     for name in kernels:
         tail = KERNELS_TAIL.encode() if name == KERNELS else b""
         (folder / name).write_bytes(found.contents[name] + tail)
-    units = [name for name in found.contents if name.endswith(".cpp") and LIBRARY in found.contents]
-    for name in units:
-        (folder / name).write_text(f"/* Built by: {command()} */ {found.text(name)}", encoding="utf-8")
+    for name in [name for name in found.contents if name.endswith(".cpp")]:
+        built = f"/* Built by: {command()} */ " if LIBRARY in found.contents else ""
+        (folder / name).write_text(f"{built}{found.text(name)}", encoding="utf-8")
     if WRAPPER in found.contents:
         (folder / WRAPPER).write_text(f"{HEAD}{found.text(WRAPPER)}{TAIL}", encoding="utf-8")
     elif make := {WRAPPER_CPP: "native_call", WRAPPER_FX: "fx_call"}.get(_other_wrapper(found)):

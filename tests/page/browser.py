@@ -116,7 +116,7 @@ class Browser:
             self.driver.save_screenshot(file)
         from PIL import Image  # matplotlib needs it
 
-        Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+        Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
     def errors(self) -> list[str]:
         """What the console has had since it was asked last."""

@@ -91,6 +91,8 @@ def test_pictures_for_the_docs(browser: Browser, made: Make) -> None:
     """The walk that docs/ shows; with MINDUCTOR_PICTURES it leaves its pictures."""
     for theme in ("light", "dark"):
         browser.open(made("layer_norm").path, theme)
+        if theme == "dark":
+            browser.tab("machine")
         browser.click('[data-view="kernel"] .r', "md_erf_f32(x")
         assert browser.lit("graph") and browser.lit("source")
         browser.picture(f"layer_norm_{theme}")

@@ -12,6 +12,7 @@ import torch
 import minductor
 from minductor.api.explain import Verdict
 from minductor.core.errors import UnknownKernel
+from minductor.ir.report.refusals import MAX_DISTANCE, MAX_NEIGHBOURS, FinalNode, Refusals
 from tests.page.browser import Browser
 from tests.page.conftest import Made
 
@@ -121,12 +122,28 @@ def test_why_not_says_what_the_report_says(browser: Browser, made: Make, name: s
         pairs = list(combinations(dict.fromkeys(names), 2))[:: 1 + len(names) // 12]
         assert len(pairs) > 10 or name != "gpt"
         answers = browser.run(
-            "return arguments[1].map(([a, b]) => minductor.whyNot(arguments[0], a, b))", number, [*map(list, pairs)]
+            "return arguments[1].map(([a, b]) => minductor.why(arguments[0], a, b))", number, [*map(list, pairs)]
         )
         assert [tuple(answer) for answer in answers] == [report.why_not(*pair) for pair in pairs]
-        assert browser.run("return minductor.whyNot(arguments[0], 'k999', 'k0')", number) is None
+        assert browser.run("return minductor.why(arguments[0], 'k999', 'k0')", number) is None
         with pytest.raises(UnknownKernel):
             report.why_not("k999", "k0")
+
+
+@pytest.mark.parametrize("between", [0, 3, 4, 5, 64])
+def test_why_not_knows_the_limits_of_fusion(browser: Browser, made: Make, between: int) -> None:
+    """Readers of the same data, at the limits; and readers of other data, which count as nodes only."""
+    browser.open(made("layer_norm").path)
+    for storage in ("x", "y"):
+        places = [
+            ("k0", "", "", ("x",)),
+            *((f"r{n}", "", "", (storage,)) for n in range(between)),
+            ("k1", "", "", ("x",)),
+        ]
+        expected = Refusals(tuple(FinalNode(*row) for row in places), (), ()).why_not("k0", "k1")
+        why = {"nodes": places, "joined": [], "refusals": []}
+        limits = {"neighbours": MAX_NEIGHBOURS, "distance": MAX_DISTANCE}
+        assert tuple(browser.run("return minductor.whyNot(...arguments)", why, limits, "k0", "k1")) == expected
 
 
 def test_search_finds_everything(browser: Browser, made: Make) -> None:
@@ -197,11 +214,30 @@ def test_a_pane_grows_and_the_machine_code_opens(browser: Browser, made: Make) -
     assert browser.run("return document.querySelectorAll('[data-view=machine] details[open]').length") == 0, "closed"
     browser.click("[data-view=machine] summary")
     browser.wait("return document.querySelectorAll('[data-view=machine] .r').length > 100")
-    browser.run("document.querySelector('#cell-kernel .bar > .wide').click()")
+    browser.run("document.querySelector('#cell-wrapper .bar > .wide').click()")
     assert browser.run("return document.querySelectorAll('.cell:not(.whole)').length") == 5
     browser.click('[data-view="machine"] .r', "vfmadd") if _has_fma(made) else browser.click('[data-view="machine"] .r')
-    browser.run("document.querySelector('#cell-kernel .bar > .wide').click()")
+    browser.run("document.querySelector('#cell-wrapper .bar > .wide').click()")
     assert any("layer_norm(torch.nn" in line for line in pinned_source(browser))
+
+
+def test_a_line_of_a_kernel_and_its_instructions_frame_each_other(browser: Browser, made: Make) -> None:
+    if not made("layer_norm").document["graphs"][0]["machine"]:
+        pytest.skip("needs objdump")
+    browser.open(made("layer_norm").path)
+    browser.tab("machine")
+    browser.click('[data-view="kernel"] .r', "= md_erf_f32(")
+    twins = browser.wait(
+        "return [...document.querySelectorAll('[data-view=machine] .r.twin')].map((e) => e.textContent)"
+    )
+    assert len(twins) > 5 and browser.run(
+        """const row = document.querySelector('[data-view=machine] .r.twin').getBoundingClientRect();
+        const view = document.querySelector('[data-view=machine]').getBoundingClientRect();
+        return row.top >= view.top && row.bottom <= view.bottom"""
+    ), "it is in view"
+    browser.click("[data-view=machine] .r.twin")
+    (line,) = browser.run("return [...document.querySelectorAll('[data-view=kernel] .twin')].map((e) => e.textContent)")
+    assert "md_erf_f32(" in line
 
 
 def _has_fma(made: Make) -> bool:
