@@ -54,12 +54,12 @@ def test_lines_are_joined_and_not_stored() -> None:
             return f"layers.{node}"
 
         def forward_of(self, node: str) -> str:
-            return f"{node}_forward"
+            return f"forward_{node}"
 
-    assert (MADE.line_of("mul"), MADE.module_of("mul"), MADE.forward_of("mul")) == ("", "", "")
+    assert [MADE.line_of("mul"), MADE.module_of("mul"), MADE.forward_of("mul")] == ["", "", ""]
     joined = MADE.joined(Lines())
-    assert (joined.line_of("mul"), joined.module_of("mul")) == ("mul.py:1", "layers.mul")
-    assert joined.forward_of("mul") == "mul_forward"
+    assert joined.line_of("mul") == "mul.py:1"
+    assert (joined.module_of("mul"), joined.forward_of("mul")) == ("layers.mul", "forward_mul")
     assert joined.to_json() == MADE.to_json()
 
 

@@ -7,7 +7,7 @@ gives the same report as the compile that filled the cache. What happens in a ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from minductor.core.expressions.expr import as_int
@@ -100,10 +100,7 @@ class Report:
         Returns:
             A dict that `from_json` reads.
         """
-        return {
-            "schema": SCHEMA,
-            **{name: value for name, value in asdict(replace(self, origins=None)).items() if name != "origins"},
-        }
+        return {"schema": SCHEMA, **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "origins"}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
