@@ -575,12 +575,13 @@ class Compiler:
     def _verify(stage: Stage, value: Any, result: Any) -> None:
         """Checks the rules for the result of a stage, unless the same value was checked for them before."""
         from minductor.ir.plan.verify_plan import verify_plan
-        from minductor.ir.program.verify_program import has_rules, verify
+        from minductor.ir.program.verify_program import has_rules, verify, verify_names_kept
 
         if stage.gives == "plan":
             verify_plan(result)
         elif result is not value or has_rules(stage.name):
             verify(result, stages_up_to(stage.after or stage.name))
+            verify_names_kept(value, result, stage.name)
 
     # --- the trace
 

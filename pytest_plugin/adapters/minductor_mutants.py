@@ -175,6 +175,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "answer.option == NATIVE",
         "answer.option == EXTERN",
     ),
+    # --- where texts come from
+    Mutant(
+        "origin-lost",
+        "minductor.ir.program.build",
+        "Builder.splice",
+        "self.node = op.node or outer",
+        "self.node = outer",
+    ),
+    Mutant(
+        "handle-lost",
+        "minductor.codegen.wrapper.handle_comments",
+        "handle_comment",
+        "if mark:",
+        "if mark and handle > 2:",
+    ),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -497,3 +498,12 @@ def test_a_product_that_was_learned_to_be_ours(compiled: Compile, monkeypatch: p
     answers(monkeypatch, matmul, "products", ("extern", "native"), "native")
     run = compiled(lambda a, b: torch.relu(a @ b), torch.randn(32, 48), torch.randn(48, 64))
     assert (run.report.kernels, run.report.externs) == (1, 0), "the rule calls the library"
+
+
+@pytest.mark.must_fail_under("origin-lost", "handle-lost")
+@pytest.mark.counts(kernels=2, externs=1)
+def test_each_text_says_where_it_comes_from(compiled: Compile, device: str) -> None:
+    """All tests compile with the option `verify`, whose rules see it as well."""
+    x, w = torch.randn(8, 30, device=device), torch.randn(30, 30, device=device)
+    run = compiled(lambda x, w: ((x.exp() + 1) @ w).relu().sum(-1), x, w, options={"matmul": "extern"})
+    assert re.findall(r"^ *# (\d+): (\w+)", run.wrappers[0], re.MULTILINE) == [("1", "exp"), ("2", "mm"), ("3", "relu")]

@@ -11,7 +11,7 @@ from minductor.core.expressions.expr import integer
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Attrs, Body, Buffer, Kernel, Masked, Origin, Program, Ref, View
 from minductor.ir.program.parser import parse_program
-from minductor.ir.program.verify_program import VERIFIER_RULES
+from minductor.ir.program.verify_program import NAMES, VERIFIER_RULES, verify_names_kept
 from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
 from tests.verifying import verify
 
@@ -20,7 +20,6 @@ ONCE = "a symbol is defined once, before its first use"
 OBJECTS = "an output is in one group of distinct outputs, and a group is one view"
 CALLED = "a call names regions of its program and passes their sizes"
 COMES = "every node comes from an ATen node"
-NAMES = "every op names an ATen node that its kernel comes from"
 HINT = "a hint is in the range of a size that the caller supplies"
 FORM = "ops have valid arguments, dtypes and axes"
 
@@ -109,6 +108,21 @@ def test_each_op_names_an_origin_of_its_kernel() -> None:
             verify(named, "lower")
 
 
+def test_a_stage_that_loses_all_names_is_found() -> None:
+    program = parse_program(SOFTMAX)
+    verify_names_kept(program, program, "fuse")  # read from text
+    kernels = [replace(k, body=_named(k.body, "softmax")) for k in program.nodes if isinstance(k, Kernel)]
+    named = replace(program, nodes=tuple(kernels))
+    verify_names_kept(named, named, "fuse")
+    for before in (named, "a graph"):
+        with pytest.raises(VerifyError, match=NAMES):
+            verify_names_kept(before, program, "fuse")
+
+
+def _named(body: Body, node: str) -> Body:
+    return replace(body, ops=tuple(replace(op, node=node) for op in body.ops))
+
+
 def test_an_op_under_a_mask_names_an_origin() -> None:
     b = Builder()
     b.node = "pad"
@@ -128,7 +142,7 @@ def _renamed(attrs: Attrs, node: str) -> Attrs:
     """The attributes of a masked op, the ops of whose body name that node; other attributes as they are."""
     if not isinstance(attrs, Masked):
         return attrs
-    return replace(attrs, body=replace(attrs.body, ops=tuple(replace(op, node=node) for op in attrs.body.ops)))
+    return replace(attrs, body=_named(attrs.body, node))
 
 
 def test_undeclared_sizes_are_found() -> None:

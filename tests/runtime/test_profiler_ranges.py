@@ -55,13 +55,17 @@ class Profiled:
 
     def step(self, *args: Any) -> Any:
         made = self.fn(*args)
-        if made.requires_grad:
+        if isinstance(made, Tensor) and made.requires_grad:
             made.sum().backward()
         return made
 
-    def ranges(self, *args: Any) -> list[tuple[str, str]]:
+    def profiled(self, *args: Any) -> profile:
+        """A profiler, after a call that compiles."""
         self.step(*args)
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        return profile(activities=[ProfilerActivity.CPU])
+
+    def ranges(self, *args: Any) -> list[tuple[str, str]]:
+        with self.profiled(*args) as profiler:
             self.step(*args)
         found: list[tuple[str, str]] = []
         for event in profiler.events() or ():
@@ -74,6 +78,10 @@ class Profiled:
                 found.append((event.name, outer.name.split()[1]))
         return found
 
+    def keys(self) -> list[str]:
+        """The keys of the calls in provenance.json, of all graphs."""
+        return [call.key for seen in self.seen for call in seen.report.provenance().calls]
+
     def handles(self) -> list[tuple[str, str]]:
         """Each handle of the wrappers' texts with its graph."""
         texts = ((seen.role, seen.sources["wrapper.py"]) for seen in self.seen)
@@ -84,6 +92,7 @@ def test_each_launch_and_operator_of_a_training_step_is_a_range(tmp_path: Path) 
     model = Profiled(Blocks(), tmp_path)
     found = model.ranges(torch.randn(4, 8, requires_grad=True))
     assert [(re.findall(r":(\d+)", name)[0], graph) for name, graph in found] == model.handles()
+    assert [name.partition(" ")[0] for name, _ in found] == model.keys()
     names = [name for name, graph in found if graph == "forward"]
     assert [re.sub(r":\d+", "", name) for name in names if "gelu" in name] == [f"gelu_1 layers.{n}" for n in (0, 1)]
     assert any(re.fullmatch(r"aten\.addmm\.out:\d+ layers\.1\.down", name) for name in names)
@@ -95,7 +104,32 @@ def test_other_ways_to_print_a_launch(option: dict[str, Any], tmp_path: Path) ->
     model = Profiled(Blocks(), tmp_path, **option)
     found = model.ranges(torch.randn(4, 8, requires_grad=True))
     assert [(re.findall(r":(\d+)", name)[0], graph) for name, graph in found] == model.handles()
+    assert [name.partition(" ")[0] for name, _ in found] == model.keys()
     assert any(" layers.1" in name and "gelu" in name for name, _ in found)
+
+
+def test_a_wrapper_without_comments_has_the_names_of_its_kernels(tmp_path: Path) -> None:
+    model = Profiled(Blocks(), tmp_path, provenance=0)
+    x = torch.randn(4, 8)
+    with torch.no_grad(), model.profiled(x) as profiler:
+        model.step(x)
+    names = [event.name for event in profiler.events() or ()]
+    assert names.count("gelu_1") == 2 and not any(":1" in name for name in names)
+
+
+def test_calls_of_every_kind_have_the_keys_of_provenance(tmp_path: Path) -> None:
+    def fn(x: Tensor, y: Tensor) -> Any:
+        return (
+            torch.sort(x @ y, dim=0),
+            torch.linalg.qr(x)[0].sin(),
+            x.sum().item(),
+            torch.ops.aten._foreach_exp([x, y]),
+        )
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        model = Profiled(fn, tmp_path)
+        found = model.ranges(torch.eye(4), torch.eye(4))
+    assert [name.partition(" ")[0] for name, _ in found] == model.keys() and len(found) >= 5
 
 
 def test_regions_have_ranges(tmp_path: Path) -> None:
@@ -124,8 +158,9 @@ def test_variants_that_sizes_pick_have_ranges(tmp_path: Path) -> None:
     model = Profiled(lambda x: x.exp().sum(), tmp_path, dynamic=True, size_hints=(64, 1024, 16384))
     found = model.ranges(torch.randn(70, 60))
     assert "by_size((" in model.seen[0].sources["wrapper.py"]
-    outer, *inner = [re.sub(r":\d+", "", name) for name, _ in found]
-    assert outer.startswith("fused_exp_sum") and inner, found
+    outer, *inner = [name.partition(" ")[0] for name, _ in found]
+    assert inner and {outer, *inner} <= {*model.keys()}
+    assert outer in [c.key for c in model.seen[0].report.provenance().calls if c.kind == "dispatch"]
 
 
 def test_a_graph_of_fx(tmp_path: Path) -> None:

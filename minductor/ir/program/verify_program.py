@@ -23,6 +23,7 @@ from minductor.ir.program.ops import POINTWISE, result_dtype
 from minductor.ir.program.size_sources import size_source
 from minductor.ir.program.variants import kernels_with_variants, select_variants, variant_choice
 
+NAMES = "every op names an ATen node that its kernel comes from"
 # A rule yields a sentence for each place in the program that breaks it.
 Rule: TypeAlias = Callable[[ir.Program], Iterator[str]]
 
@@ -39,6 +40,18 @@ def verify(program: ir.Program, stages: Sequence[str]) -> None:
         if since in stages:
             for fault in rule(program):
                 raise VerifyError(stages[-1], name, fault)
+
+
+def verify_names_kept(before: object, after: ir.Program, stage: str) -> None:
+    """Refuses a stage that has lost all names of ATen nodes: after it the rule about them would hold of nothing.
+
+    `before`: what the stage was given; a program that was read from text has no such names.
+    """
+    if isinstance(before, ir.Program) and not any(op.node for _, op in _ops_of(before)):
+        return
+    ops = [op for _, op in _ops_of(after)]
+    if ops and not any(op.node for op in ops):
+        raise VerifyError(stage, NAMES, "no op names any node")
 
 
 def has_rules(stage: str) -> bool:
@@ -118,10 +131,15 @@ def _nodes_have_origins(program: ir.Program) -> Iterator[str]:
 
 def _ops_name_origins(program: ir.Program) -> Iterator[str]:
     """A program that was read from text breaks no such rule: its ops name no ATen node at all."""
-    named = [(k, op) for k in _kernels(program) for op in ir.all_ops(k.body)]
+    named = _ops_of(program)
     for kernel, op in named if any(op.node for _, op in named) else ():
         if not any(op.node == origin.node for origin in kernel.origins):
             yield f"{kernel.name}: {op.name} names {op.node or 'nothing'}, which is no origin of the kernel"
+
+
+def _ops_of(program: ir.Program) -> list[tuple[ir.Kernel, ir.Op]]:
+    """Each op, with its kernel."""
+    return [(kernel, op) for kernel in _kernels(program) for op in ir.all_ops(kernel.body)]
 
 
 def _regions_called(program: ir.Program) -> Iterator[str]:
@@ -508,7 +526,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "outputs with fixed strides are tensors": ("lower", _laid_outputs),
     "no two nodes have the same name": ("lower", _names_unique),
     "every node comes from an ATen node": ("lower", _nodes_have_origins),
-    "every op names an ATen node that its kernel comes from": ("lower", _ops_name_origins),
+    NAMES: ("lower", _ops_name_origins),
     "a call names regions of its program and passes their sizes": ("lower", _regions_called),
     "a symbol is defined once, before its first use": ("lower", _symbols_declared),
     "a hint is in the range of a size that the caller supplies": ("lower", _hints_in_range),

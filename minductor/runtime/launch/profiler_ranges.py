@@ -6,7 +6,8 @@ of the wrapper, made at the first such call. Refuses nothing.
 
 A range is called "fused_mul_gelu_0:3 layers.3.mlp": the kernel's symbol or the operator, the handle that the wrapper
 has in the comment above, and the module paths of the ATen nodes there. All ranges of a call lie in one with the graph's
-name. A wrapper in C++ or without comments has only that one, and so have variants among which a measurement chooses.
+name. A wrapper in C++ has only that one, and so have variants among which a measurement chooses. Without comments
+(options={"provenance": 0}) a launch has the symbol only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -99,15 +101,17 @@ def instance_with_ranges(wrapper: str, namespace: Mapping[str, Any], module_of: 
     functions and their choices by size are made anew.
     """
     tree = ast.parse(wrapper)
-    lines = wrapper.splitlines()
-    tree.body = [statement for statement in tree.body if _is_made_anew(statement)]
-    variants = {name.id for made in tree.body if isinstance(made, ast.Assign) for name in _names(made)}
+    kernels = [each for each in tree.body if isinstance(each, ast.Assign) and _is_call_of(each.value, "kernels")]
+    symbols = frozenset(name.id for each in kernels for name in each.targets if isinstance(name, ast.Name))
+    tree.body = [each for each in tree.body if isinstance(each, ast.FunctionDef) or _is_choice_by_size(each)]
+    variants = {name.id for each in tree.body if _is_choice_by_size(each) for name in _names(each)}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
             is_region = function.name != "call" and function.name not in variants
             of = functools.partial(_in_region, function.name, module_of) if is_region else module_of
+            writer = _RangeWriter(wrapper.splitlines(), namespace, symbols, of)
             asks = function.name == "call" and _QUESTION in wrapper
-            function.body = [_ranged(each, lines, namespace, of) for each in function.body[asks:]]
+            function.body = [writer.ranged(each) for each in function.body[asks:]]
     own = {**namespace, _RANGE: record_function}
     exec(compile(ast.fix_missing_locations(tree), namespace["__name__"], "exec"), own)
     return own["call"]
@@ -121,39 +125,63 @@ def _names(statement: ast.stmt) -> Iterator[ast.Name]:
     return (node for node in ast.walk(statement) if isinstance(node, ast.Name))
 
 
-def _is_made_anew(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assign):
-        return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) == "by_size"
-    return isinstance(statement, ast.FunctionDef)
+def _is_call_of(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == name
 
 
-def _ranged(statement: ast.stmt, lines: Sequence[str], namespace: Mapping[str, Any], module_of: ModuleOf) -> ast.stmt:
-    """The statement in a range, if it stands below a comment with a handle; so are the statements of its blocks."""
-    above = _HANDLE.match(lines[statement.lineno - 2]) if statement.lineno > 1 else None
-    if above is None:
-        if isinstance(statement, ast.With):
-            statement.body = [_ranged(each, lines, namespace, module_of) for each in statement.body]
-        return statement
-    nodes = above[2].split(", ") if above[2] else ()
-    text = range_name(_called(statement, namespace), above[1], nodes, module_of)
-    begin = ast.Call(ast.Name(_RANGE, ast.Load()), [ast.Constant(text)], [])
-    return ast.copy_location(ast.With([ast.withitem(begin)], [statement]), statement)
+def _is_choice_by_size(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and _is_call_of(statement.value, "by_size")
 
 
-def _called(statement: ast.stmt, namespace: Mapping[str, Any]) -> str:
-    """The symbol of the kernel that a statement launches, or the operator that it calls."""
-    inner = statement.body[0] if isinstance(statement, ast.With) else statement  # a test for NaN surrounds a launch
-    call = next(_calls(inner), None)
-    if call is None:
-        return "call"
-    text = ast.unparse(call.func)
-    if text.startswith("result_checks."):  # takes the operator's name and then the operator
-        return str(ast.literal_eval(call.args[0]))
-    if isinstance(found := namespace.get(text), torch._ops.OpOverload):
-        return str(found)
-    if text.startswith("torch.") and any(word.arg == "out" for word in call.keywords):
-        return f"aten.{text.removeprefix('torch.')}.out"
-    return text
+@dataclass(frozen=True, slots=True)
+class _RangeWriter:
+    """Puts the statements of one function of a wrapper into ranges.
+
+    `lines`: the wrapper's text. `namespace`: the globals of its first instance. `symbols`: the names of its kernels.
+    """
+
+    lines: Sequence[str]
+    namespace: Mapping[str, Any]
+    symbols: frozenset[str]
+    module_of: ModuleOf
+
+    def ranged(self, statement: ast.stmt) -> ast.stmt:
+        """The statement in a range, if it launches or calls something; so are the statements of its blocks."""
+        above = _HANDLE.match(self.lines[statement.lineno - 2]) if statement.lineno > 1 else None
+        if above is not None:
+            nodes = above[2].split(", ") if above[2] else ()
+            text = range_name(self.called(statement), above[1], nodes, self.module_of)
+        elif isinstance(statement, ast.With):  # a device's scope, or a test for NaN
+            statement.body = [self.ranged(each) for each in statement.body]
+            return statement
+        elif self.is_launch(statement):  # a wrapper without comments
+            text = self.called(statement)
+        else:
+            return statement
+        begin = ast.Call(ast.Name(_RANGE, ast.Load()), [ast.Constant(text)], [])
+        return ast.copy_location(ast.With([ast.withitem(begin)], [statement]), statement)
+
+    def is_launch(self, statement: ast.stmt) -> bool:
+        """Whether a statement launches a kernel."""
+        call = next(_calls(statement), None)
+        return call is not None and ast.unparse(call.func) in self.symbols
+
+    def called(self, statement: ast.stmt) -> str:
+        """The kernel's symbol or the operator that a statement calls, as provenance.json names it."""
+        call = next(_calls(statement), None)
+        if call is None:
+            return "call"
+        text = ast.unparse(call.func)
+        if text.startswith("result_checks."):  # takes the operator's name and then the operator
+            return str(ast.literal_eval(call.args[0]))
+        if isinstance(found := self.namespace.get(text), torch._ops.OpOverload):
+            return str(found)
+        if text == "torch.Tensor.item":
+            return "aten._local_scalar_dense.default"
+        if text.startswith("torch.") and any(word.arg == "out" for word in call.keywords):
+            return f"aten.{text.removeprefix('torch.')}.out"
+        own = text.rpartition("_")[0]  # the function that chooses among variants is called SYMBOL_HANDLE
+        return own if text not in self.symbols and own in self.symbols else text
 
 
 def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
