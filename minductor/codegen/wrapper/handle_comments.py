@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from minductor.core.errors import VerifyError
-from minductor.ir.artefact.fx_graph import FxGraph, parse_graph
 from minductor.ir.plan.plan import ExternLine, KernelLine, LaunchLine, Plan, lines_with_groups
 from minductor.ir.plan.storage_lives import used_tensors
 from minductor.ir.program.nodes import Origin
@@ -34,7 +33,7 @@ def handle_comment(mark: str, handle: int, origins: tuple[Origin, ...]) -> Itera
 
 def verify_handles(plan: Plan, text: str, language: str) -> None:
     """Checks the handles of a wrapper's text in a language: "py", "cpp" or "json" (a graph of torch.fx)."""
-    for fault in _graph_faults(plan, parse_graph(text)) if language == "json" else _text_faults(plan, text):
+    for fault in (_graph_faults if language == "json" else _text_faults)(plan, text):
         raise VerifyError("codegen", RULE, fault)
 
 
@@ -64,10 +63,12 @@ def _is_of(call: LaunchLine | ExternLine | None, text: str) -> bool:
     return not any(names) or not set(names).isdisjoint(re.findall(r"\w+", text))
 
 
-def _graph_faults(plan: Plan, graph: FxGraph) -> Iterator[str]:
-    """Faults of a graph: each node of it that launches or calls has the handle and the origins of a line."""
+def _graph_faults(plan: Plan, text: str) -> Iterator[str]:
+    """Faults of a graph as JSON: each node of it that launches or calls has the handle and the origins of a line."""
+    from minductor.ir.artefact.fx_graph import parse_graph  # most compiles have no such graph
+
     origins = {line.handle: tuple(origin.node for origin in line.origins) for line in _calls(plan)}
-    pending, found = [graph], Counter[int]()
+    pending, found = [parse_graph(text)], Counter[int]()
     while pending:
         part = pending.pop()
         pending += part.graphs

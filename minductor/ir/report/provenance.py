@@ -203,14 +203,14 @@ def provenance(program: Program, plan: Plan, units: Iterable[Unit], level: int) 
     return Provenance(program.name, tuple(reader.calls), lines, tuple(dict.fromkeys(reader.became)))
 
 
-@dataclass(slots=True)
 class _Reader:
     """Collects the calls of a plan beside the nodes of its program, which stand in the same order."""
 
-    symbols: Mapping[str, str]
-    has_values: bool
-    calls: list[PlanCall] = field(default_factory=list[PlanCall])
-    became: list[Became] = field(default_factory=list[Became])
+    def __init__(self, symbols: Mapping[str, str], *, has_values: bool) -> None:
+        self.symbols = symbols
+        self.has_values = has_values
+        self.calls: list[PlanCall] = []
+        self.became: list[Became] = []
 
     def read(self, program: Program, plan: Plan, region: str) -> None:
         """Adds the calls of a program, then those of its regions."""
