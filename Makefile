@@ -32,7 +32,7 @@ help:
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "minductor needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --no-compile --editable '.[test,docs]'
+	$(PY) -m pip install --quiet --no-compile --editable '.[test,docs,page,browser]'
 	@touch $@
 
 demo: $(VENV)/ready
