@@ -36,7 +36,6 @@ SPELLINGS = {
     **{"lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}", "eq": "{0} == {1}"},
     **{name: f"np.{name}({{0}})" for name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "square", "abs")},
     **{name: f"np.{name}({{0}}, {{1}})" for name in ("maximum", "minimum")},
-    "fma": "np.float64({0}) * {1} + {2}",  # rounded once, by the cast that `text_of` adds
     **{"where": "np.where({0}, {1}, {2})", "reciprocal": "1 / {0}", "cast": "{0}"},
 }
 TYPES = {"f32": "np.float32", "f64": "np.float64", "i32": "np.int32", "i64": "np.int64", "bool": "np.bool_"}

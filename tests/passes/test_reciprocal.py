@@ -13,6 +13,7 @@ from minductor.ir.program.nodes import Kernel
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.schedule.reciprocal import divide_once
+from minductor.passes.schedule.schedule import schedule
 from minductor.target import Env, by_name
 from tests.passes.sketch import Sketch
 from tests.rows import inline
@@ -51,6 +52,17 @@ def test_quotients_that_are_stored_with_16_bits_are_products(stored: DType) -> N
 )
 def test_other_quotients_stay(case: dict[str, object]) -> None:
     assert quotients(**case) == ["div"]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("lacks", [(), ("fma",), ("fma f32",)])
+def test_a_device_without_fused_multiply_add_divides(lacks: tuple[str, ...]) -> None:
+    s = Sketch()
+    x = s.input(64, 256)
+    shifted = s.op("exp", s.op("sub", x, s.reduce("max", x, 1)))
+    env = Env(Options(), replace(by_name("cpu"), lacks=frozenset(lacks)))
+    made = schedule(fuse(inline(s.done(s.op("div", shifted, s.reduce("sum", shifted, 1))), env), env), env)
+    (kernel,) = (node for node in made.nodes if isinstance(node, Kernel))
+    assert ("fma" in {op.name for op in kernel.body.ops}) == (not lacks)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

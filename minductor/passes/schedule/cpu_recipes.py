@@ -54,7 +54,9 @@ POINTWISE = (
 
 def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
-    kernel = divide_with_rest(divide_once(kernel, buffers))
+    kernel = divide_once(kernel, buffers)
+    if target.lacks.isdisjoint(("fma", "fma f32", "fma f64")):
+        kernel = divide_with_rest(kernel)
     start = blank(kernel, buffers, target, hints)._replace(ordered=ordered_axes(kernel, buffers))
     made = {recipe.name: recipe.apply(start) for recipe in _recipes(start)}
     return {name: draft for name, draft in made.items() if draft is not None}
