@@ -267,10 +267,11 @@ def test_depyf_s_folder_gets_the_graphs_that_are_compiled_inside(
     module.__dict__["data"] = state
     monkeypatch.setitem(sys.modules, module.__name__, module)
     compiler = Compiler(store=Store(tmp_path / "store"))
-    for is_inside in (True, False):
+    for is_inside in (False, True):
         state["is_inside_prepare_debug"] = is_inside
         torch._dynamo.reset()
-        torch.compile(norm, backend=compiler)(torch.randn(6, 3))
+        torch.compile(lambda x: norm(x) + is_inside, backend=compiler)(torch.randn(6, 3))  # noqa: B023
+        assert (tmp_path / "dump").exists() == is_inside
     (folder,) = (tmp_path / "dump" / "minductor").iterdir()
     assert {file.name for file in folder.iterdir()} >= OURS
     assert gives(started(folder / "wrapper.py")[1]) == [f"float32 {ROWS}"]
