@@ -19,9 +19,10 @@ from minductor.ir.plan.storage_lives import used_tensors
 from minductor.ir.program.nodes import Origin
 
 RULE = "each launch and call of a wrapper stands right below its handle"
-_COMMENT = re.compile(r"\s*(?:#|//) (\d+)(?:: \S.*)?")  # Python's and C++'s
-_IS_NO_CALL = re.compile(r"\s*(?:#|//|del |return |[\w.]+\.reset\(\);|$)")
-_HEAD = re.compile(r'\s*(?:def |extern "C" )')  # of a line that defines or declares a function
+# Patterns are compiled when they are used: most compiles check no wrapper.
+_COMMENT = r"\s*(?:#|//) (\d+)(?:: \S.*)?"  # Python's and C++'s
+_IS_NO_CALL = r"\s*(?:#|//|del |return |[\w.]+\.reset\(\);|$)"
+_HEAD = r'\s*(?:def |extern "C" )'  # of a line that defines or declares a function
 
 
 def handle_comment(mark: str, handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:
@@ -44,14 +45,14 @@ def _text_faults(plan: Plan, text: str) -> Iterator[str]:
     launched = {handle: symbols[line.kernel] for handle, line in calls.items() if isinstance(line, LaunchLine)}
     known, found, above = set(symbols.values()), Counter[int](), None
     for number, line in enumerate(text.partition("\nMD_PYTHON(")[0].splitlines(), 1):
-        called = known.intersection(() if _HEAD.match(line) else re.findall(r"(\w+)\(", line))
+        called = known.intersection(() if re.match(_HEAD, line) else re.findall(r"(\w+)\(", line))
         if above in launched and launched[above] not in called:
             yield f"line {number} does not launch {launched[above]}, handle {above}"
-        elif above is not None and (_IS_NO_CALL.match(line) or not _is_of(calls.get(above), line)):
+        elif above is not None and (re.match(_IS_NO_CALL, line) or not _is_of(calls.get(above), line)):
             yield f"line {number} is not what handle {above} calls"
         elif called and launched.get(above or 0) not in called:
             yield f"line {number} launches {', '.join(sorted(called))} without a handle above it"
-        comment = _COMMENT.fullmatch(line)
+        comment = re.fullmatch(_COMMENT, line)
         above = int(comment[1]) if comment else None
         found.update([] if above is None else [above])
     yield from _count_faults(plan, found)

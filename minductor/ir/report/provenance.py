@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import DispatchLine, ExternLine, GroupLine, KernelLine, LaunchLine, Plan
@@ -39,8 +39,7 @@ class NodeSources(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCall:
+class PlanCall(NamedTuple):
     """One launch, call or choice of the plan, and the ATen nodes that it comes from.
 
     `key`: the generated function or the operator, a colon, and the handle, which is unique in the graph. `region`: the
@@ -56,16 +55,14 @@ class PlanCall:
     values: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LineMap:
+class LineMap(NamedTuple):
     """The lines of one generated function, counted from 1 in `file`, with the positions of the ops they compute."""
 
     file: str
     rows: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Became:
+class Became(NamedTuple):
     """At `stage`, `kernel` became a part of `into`, and why; under stage "memory" `into` is the key of its call."""
 
     stage: str
@@ -121,7 +118,7 @@ class Provenance:
         if not any(lines.values()):
             return self
         maps = {
-            symbol: replace(each, rows=tuple([(line + lines.get(each.file, 0), at) for line, at in each.rows]))
+            symbol: each._replace(rows=tuple([(line + lines.get(each.file, 0), at) for line, at in each.rows]))
             for symbol, each in self.lines.items()
         }
         return replace(self, lines=maps)
@@ -168,10 +165,10 @@ class Provenance:
         return {
             "schema": SCHEMA,
             "graph": self.graph,
-            "calls": [_row(call) for call in self.calls],
+            "calls": [call._asdict() for call in self.calls],
             "nodes": self.nodes,
-            "lines": {symbol: _row(each) for symbol, each in self.lines.items()},
-            "became": [_row(each) for each in self.became],
+            "lines": {symbol: each._asdict() for symbol, each in self.lines.items()},
+            "became": [each._asdict() for each in self.became],
         }
 
     @classmethod
@@ -254,11 +251,6 @@ class _Reader:
         values = [_qualified([op.node] if op.node else [], region) for op in ops]
         nodes = _qualified(_names(line.origins), region)
         self.calls.append(PlanCall(f"{name}:{line.handle}", kind, nodes, region, variant, tuple(values)))
-
-
-def _row(record: PlanCall | LineMap | Became) -> dict[str, object]:
-    """The fields of a record by name; `asdict` takes ten times as long."""
-    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def _names(origins: Iterable[Origin]) -> Iterable[str]:
