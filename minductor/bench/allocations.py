@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._profiler import _EventType
+from torch._C._profiler import RecordScope, _EventType
 
 from minductor.bench import cases
 from minductor.driver import Compiled, Compiler, Role
@@ -124,8 +124,15 @@ def _graphs(tree: Sequence[Any]) -> Iterator[tuple[int, list[Event]]]:
             stack.extend(reversed(node.children))
 
 
+def _inside(range_: Any) -> Iterator[Any]:
+    """What runs directly in a range of record_function, or in one within it: a graph has one for each of its calls."""
+    for child in range_.children:
+        is_range = child.tag == _EventType.TorchOp and child.extra_fields.scope == RecordScope.USER_SCOPE
+        yield from _inside(child) if is_range else (child,)
+
+
 def _events(graph: Any) -> Iterator[Event]:
-    for number, top in enumerate(graph.children):
+    for number, top in enumerate(_inside(graph)):
         is_own = top.tag == _EventType.Allocation
         stack = [top]
         while stack:
