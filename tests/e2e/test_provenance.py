@@ -183,7 +183,11 @@ def _training_step() -> tuple[Any, ...]:
     return lambda *given: loss(module(*given)), *inputs
 
 
-WRAPPERS = [("cpu", wrapper) for wrapper in ("python", "cpp", "fx")] + [("sm_90", "python"), ("interpret", "python")]
+WRAPPERS = [
+    ("cpu", "python"),
+    *(pytest.param("cpu", wrapper, marks=pytest.mark.long) for wrapper in ("cpp", "fx")),
+    *((target, "python") for target in ("sm_90", "interpret")),
+]
 
 
 @pytest.mark.parametrize(("target", "wrapper"), WRAPPERS)
