@@ -63,8 +63,8 @@ const whyPane = new Pane("why", "Why not?", "answers", (view, tools) => {
   }
   const names = [...new Set([...why.nodes.flatMap(([name, symbol]) => [name, symbol]), ...why.joined.map((row) => row[0])])].filter(Boolean);
   const box = element(`<div class="answer"><h3>Why were these two not fused?</h3>
-    <div class="pair"><input id="first" list="kernels" placeholder="k3" aria-label="The first kernel" spellcheck="false">
-    <span>and</span><input id="second" list="kernels" placeholder="k5" aria-label="The second kernel" spellcheck="false">
+    <div class="pair"><input id="first" list="kernels" placeholder="such as k3" aria-label="The first kernel" spellcheck="false">
+    <span>and</span><input id="second" list="kernels" placeholder="such as k5" aria-label="The second kernel" spellcheck="false">
     <button id="ask">Why?</button></div>
     <datalist id="kernels">${names.map((name) => `<option value="${escapeText(name)}">`).join("")}</datalist>
     <output id="because"></output><div class="tries"></div></div>`);
@@ -85,7 +85,7 @@ const whyPane = new Pane("why", "Why not?", "answers", (view, tools) => {
   const pairs = [...new Map(why.refusals.map(([, a, b, reason]) => [`${a} ${b}`, [a, b, reason]])).values()];
   if (pairs.length) tries.append(element(`<p style="color:var(--soft);margin:8px 0 4px">${why.refusals.length} pairs were weighed and refused:</p>`));
   for (const [a, b, reason] of pairs.slice(0, 200)) {
-    const line = element(`<button>${escapeText(a)} and ${escapeText(b)} <span style="color:var(--soft)">${escapeText(reason)}</span></button>`);
+    const line = element(`<button>${escapeText(kernelWithName(a))} and ${escapeText(kernelWithName(b))} <span style="color:var(--soft)">${escapeText(reason)}</span></button>`);
     line.addEventListener("click", () => { first.value = a; second.value = b; ask(); });
     tries.append(line);
   }
@@ -94,6 +94,12 @@ const whyPane = new Pane("why", "Why not?", "answers", (view, tools) => {
 /** The final kernels that a name stands for. */
 function finalKernels(name) {
   return now.data.kernels.filter((kernel) => now.family(kernel).has(name));
+}
+
+/** The name of a kernel with that of the function or operator that it became. */
+function kernelWithName(name) {
+  const [final] = finalKernels(name);
+  return final ? `${name} (${final.op ? shortOp(final.op) : final.symbol})` : name;
 }
 
 function answerHtml(a, b) {

@@ -60,17 +60,15 @@ function edgesHtml() {
 }
 
 function nodeHtml(node, n) {
-  const isCall = node.kind === "call";
   const kernels = (now.kernelsOf.get(n) || []).map((k) => now.data.kernels[k]);
   const hue = hueBy(n, kernels);
   const shape = (node.meta || "").split(" stride")[0].replace("(", "");
-  const label = isCall ? shortOp(node.op) : node.name;
   const classes = `node ${node.kind}${node.returned ? " returned" : ""}`;
   const style = hue === undefined ? "" : ` style="--h:${hue};--s:62%"`;
   const left = node.x - node.w / 2;
   const badge = kernels.length ? `<text class="badge" x="${node.x + node.w / 2 - 4}" y="${node.y - 3}" text-anchor="end" style="text-anchor:end">${escapeText(kernels.slice(0, 3).map((kernel) => kernel.name).join(" "))}${kernels.length > 3 ? " …" : ""}</text>` : "";
   return `<g class="${classes}"${style}><title>${escapeText(nodeTitle(n))}</title><rect x="${left}" y="${node.y}" width="${node.w}" height="${NODE}"/>`
-    + `<text x="${node.x}" y="${node.y + 16}">${escapeText(label)}</text><text class="sub" x="${node.x}" y="${node.y + 30}">${escapeText(shape.slice(0, 26))}</text>${badge}</g>`;
+    + `<text x="${node.x}" y="${node.y + 16}">${escapeText(node.name)}</text><text class="sub" x="${node.x}" y="${node.y + 30}">${escapeText(shape.slice(0, 26))}</text>${badge}</g>`;
 }
 
 function hueBy(n, kernels) {

@@ -194,19 +194,21 @@ function showTrail(thing) {
   }
   parts.push(...more(lines, 4));
   const modules = [...new Set(nodes.map((n) => now.nodes[n].module).filter(Boolean))];
-  if (modules.length) parts.push(element(`<i title="${escapeText(modules.join("\n"))}">in ${escapeText(modules[0])}${modules.length > 1 ? " …" : ""}</i>`));
+  const shown = modules.slice(0, 3).join(", ") + (modules.length > 3 ? ` and ${modules.length - 3} more` : "");
+  if (modules.length) parts.push(element(`<i title="${escapeText(modules.join("\n"))}">in ${escapeText(shown)}</i>`));
   if (lines.length) arrow();
   const calls = nodes.filter((n) => now.nodes[n].kind === "call" || nodes.length === 1);
   for (const n of calls.slice(0, 5)) {
     const node = now.nodes[n];
-    parts.push(chip(node.kind === "call" ? shortOp(node.op) : node.name, nodeTitle(n), () => pin(nodesThing([n], node.name)), now.hueOf(n)));
+    parts.push(chip(node.name, nodeTitle(n), () => pin(nodesThing([n], node.name)), now.hueOf(n)));
   }
   parts.push(...more(calls, 5));
   const kernels = thing.kernel ? [thing.kernel] : kernelsOfNodes(nodes);
   if (kernels.length) arrow();
   for (const kernel of kernels.slice(0, 5)) {
     const time = kernel.seconds ? `, about ${secondsText(Math.min(...kernel.seconds))}` : "";
-    parts.push(chip(kernelText(kernel), `${kernel.symbol || kernel.op}${time}`, () => pin(kernelThing(kernel))));
+    const title = `call ${kernel.handle} of the wrapper: kernel ${kernel.name}, ${kernel.symbol || kernel.op}${time}`;
+    parts.push(chip(kernelText(kernel), title, () => pin(kernelThing(kernel))));
   }
   parts.push(...more(kernels, 5), ...forwardNodes(nodes), ...otherGraphs(lines));
   trail.replaceChildren(...parts);
@@ -219,7 +221,7 @@ function nodeTitle(n) {
 }
 
 function kernelText(kernel) {
-  return `#${kernel.handle || "–"} ${kernel.name}${kernel.op ? ` ${shortOp(kernel.op)}` : ""}`;
+  return `#${kernel.handle || "–"} ${kernel.name} ${kernel.op ? shortOp(kernel.op) : kernel.symbol}`;
 }
 
 function kernelsOfNodes(nodes) {
@@ -248,7 +250,7 @@ function otherGraphs(lines) {
   for (const view of views) {
     const count = view === now ? 0 : lines.reduce((sum, key) => sum + (view.byLine.get(key) || []).length, 0);
     if (count) {
-      const text = `also ${count} in ${view.data.name}`;
+      const text = `also ${count} node${count > 1 ? "s" : ""} in ${view.data.name}`;
       found.push(chip(text, "the same lines in that graph", () => {
         showGraph(view);
         pin(nodesThing(lines.flatMap((key) => view.byLine.get(key) || []), "the same lines"));

@@ -29,7 +29,7 @@ function showFacts() {
   const seconds = stages.reduce((sum, stage) => sum + stage.seconds, 0);
   const parts = [target && `for <b>${escapeText(target)}</b>`];
   if (counts) {
-    parts.push(`<b>${counts.kernels}</b> kernels`, `<b>${counts.calls}</b> calls`, `<b>${bytesText(counts.bytes)}</b> moved`);
+    parts.push(`<b>${counts.kernels}</b> kernels`, `<b>${counts.calls}</b> calls of operators`, `<b>${bytesText(counts.bytes)}</b> moved`);
     if (memory.peak !== null) parts.push(`peak <b>${bytesText(memory.peak)}</b>`);
   }
   parts.push(`compiled in <b>${secondsText(seconds)}</b>`);

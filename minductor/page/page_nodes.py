@@ -91,20 +91,9 @@ class Nodes:
         return {"edges": edges, "width": placed.width, "height": placed.height}
 
 
-def short_op(op: str) -> str:
-    """An operator's name without its namespace and overload.
-
-    >>> short_op("aten.native_layer_norm.default"), short_op("getitem")
-    ('native_layer_norm', 'getitem')
-    """
-    parts = op.split(".")
-    return parts[1] if len(parts) > 1 else op
-
-
 def _width(row: Mapping[str, Any]) -> int:
-    label = row["name"] if row["kind"] != "call" else max(short_op(row["op"]), row["name"], key=len)
     shape = str(row.get("meta", "")).partition(" stride")[0]
-    return max(LEAST, LETTER * max(len(label), min(22, len(shape))) + PADDING)
+    return max(LEAST, LETTER * max(len(row["name"]), min(22, len(shape))) + PADDING)
 
 
 def _named(value: Any) -> Iterator[str]:
