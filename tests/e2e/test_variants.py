@@ -201,7 +201,9 @@ print([what for kind, what in seen[0].events if kind == "launch"])
 """
 
 
-@pytest.mark.parametrize(("target", "size"), [("cpu", (64, 131072)), ("interpret", (2, 5000))])
+@pytest.mark.parametrize(
+    ("target", "size"), [("cpu", (64, 131072)), pytest.param("interpret", (2, 5000), marks=pytest.mark.long)]
+)
 def test_a_second_process_remembers_the_winner(tmp_path: Path, target: str, size: tuple[int, int]) -> None:
     """Of either clock, so that it is no default."""
     launched: list[str] = []
