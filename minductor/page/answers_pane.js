@@ -85,7 +85,7 @@ const whyPane = new Pane("why", "Why not?", "answers", (view, tools) => {
   const pairs = [...new Map(why.refusals.map(([, a, b, reason]) => [`${a} ${b}`, [a, b, reason]])).values()];
   if (pairs.length) tries.append(element(`<p style="color:var(--soft);margin:8px 0 4px">${why.refusals.length} pairs were weighed and refused:</p>`));
   for (const [a, b, reason] of pairs.slice(0, 200)) {
-    const line = element(`<button>${escapeText(kernelWithName(a))} and ${escapeText(kernelWithName(b))} <span style="color:var(--soft)">${escapeText(reason)}</span></button>`);
+    const line = element(`<button>${escapeText(pairText(a, b))} <span style="color:var(--soft)">${escapeText(reason)}</span></button>`);
     line.addEventListener("click", () => { first.value = a; second.value = b; ask(); });
     tries.append(line);
   }
@@ -96,10 +96,12 @@ function finalKernels(name) {
   return now.data.kernels.filter((kernel) => now.family(kernel).has(name));
 }
 
-/** The name of a kernel with that of the function or operator that it became. */
-function kernelWithName(name) {
-  const [final] = finalKernels(name);
-  return final ? `${name} (${final.op ? shortOp(final.op) : final.symbol})` : name;
+/** The names of two kernels, with the functions or operators that they became unless that is one. */
+function pairText(a, b) {
+  const [one, other] = [a, b].map((name) => finalKernels(name)[0]);
+  if (!one || !other || one === other) return `${a} and ${b}`;
+  const [mine, its] = [one, other].map((kernel) => (kernel.op ? shortOp(kernel.op) : kernel.symbol));
+  return `${a} (${mine}) and ${b} (${its})`;
 }
 
 function answerHtml(a, b) {
