@@ -118,7 +118,7 @@ function toggleTheme() {
 // --- keyboard
 
 const KEYS = [
-  ["/", "search everything", () => searchBox.focus()],
+  ["/", "search everything", () => { searchBox.focus(); searchBox.select(); }],
   ["[", "the stage before that changes something", () => stepStage(-1)],
   ["]", "the next stage that changes something", () => stepStage(1)],
   ["c", "only what changed, or all lines", toggleChanges],

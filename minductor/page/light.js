@@ -87,6 +87,7 @@ function shine(thing) {
 /** Pins a thing: it shines until another one is pinned, and each pane scrolls to it. */
 function pin(thing, { scroll = true } = {}) {
   const start = performance.now();
+  still = mouse;
   framed?.classList.remove("here");
   pinned = thing;
   framed = thing?.from?.element;
@@ -147,8 +148,15 @@ function lightAt(event) {
   return null;
 }
 
+let mouse = "", still = "";  // where the mouse is, and where it was at the latest pin
+
+for (const kind of ["pointerdown", "pointermove"]) {
+  document.addEventListener(kind, (event) => { mouse = `${event.clientX} ${event.clientY}`; }, true);
+}
+
 document.addEventListener("pointerover", (event) => {
   if (event.buttons || event.target.closest?.("dialog")) return;
+  if (still === `${event.clientX} ${event.clientY}`) return;  // the page moved below it: nobody points at what lies there
   const light = event.target.closest?.("header, footer, .bar") ? null : lightAt(event);
   if (light === pointed) return;
   pointed = light;
