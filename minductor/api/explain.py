@@ -211,6 +211,7 @@ class Explanation:
         from minductor.page.page_data import document, graph_data
         from minductor.page.page_files import Files
         from minductor.page.page_write import write_page
+        from minductor.runtime.user_paths import user_path
 
         files, runs = Files(), Runs()
         for road in self.roads:
@@ -218,8 +219,6 @@ class Explanation:
         if self.failure is not None and self.roads:
             self.roads[-1].records.failure = _failure(self.failure)
         graphs = [graph_data(road.records, runs.place(road.role, "whole")[0], files) for road in self.roads]
-        from minductor.runtime.user_paths import user_path
-
         file = user_path("the path of a page", path)
         try:
             write_page(file, document(graphs, files))
