@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minductor.backend_options import objection, rules_of, values_of
 from minductor.core.errors import BackendError, BrokenBackend, suggestion
@@ -35,6 +35,9 @@ from minductor.core.warn import warn
 from minductor.options import OptionRule, Options, check_extra
 from minductor.pipeline import PIPELINE, Part, resolve
 from minductor.target import TARGETS, Env, Target, by_name
+
+if TYPE_CHECKING:
+    from minductor.frontend.rewrites.rewrite_row import Rewrite
 
 # What a backend may import of minductor: these names, minductor.core and minductor.ir.
 __all__ = [
@@ -120,6 +123,7 @@ class Backend:
         options: a frozen dataclass whose values are the defaults, or a torch ConfigModule.
         passes: its passes.
         externs: an operator of ATen -> the operator that is called in its place.
+        rewrites: rows for the table of graph rewrites, tried behind minductor's.
         capabilities: names that tests may ask for with @pytest.mark.needs.
         api_version: the API_VERSION that the backend is written for, as a number in its own source.
     """
@@ -136,6 +140,7 @@ class Backend:
     options: object = None
     passes: tuple[Pass, ...] = ()
     externs: Mapping[str, str] = field(default_factory=dict[str, str])
+    rewrites: tuple[Rewrite, ...] = ()
     capabilities: tuple[str, ...] = ()
     api_version: int = 0
 

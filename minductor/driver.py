@@ -23,22 +23,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from minductor.backends import Backend, check_backend_options, find_backend, find_target, fingerprint
 from minductor.core.errors import (
-    BackendError,
     FallbackRefused,
     LoadFailed,
     MinductorError,
-    NotNative,
     StageFailed,
     UnsupportedInput,
-    WrapperReplaced,
 )
 from minductor.core.warn import warn
 from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
 from minductor.driver_tasks.artefacts import Artefacts, report_files, stored_report, texts, variant_name
 from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
+from minductor.driver_tasks.graph_rewrites import GraphRewrites, Rewritten, rewrite_aten, with_rewrites
 from minductor.driver_tasks.placement import place
 from minductor.driver_tasks.stores import Stores, hints_file, serving
+from minductor.driver_tasks.wrapper_texts import python_calls, wrapper_text
 from minductor.options import Options
 from minductor.pipeline import PIPELINE, Stage, resolve
 from minductor.target import Env
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from minductor.frontend.capture.captured_graph import Graph
+    from minductor.frontend.rewrites.rewrite_row import Rewrite
     from minductor.ir.artefact.source import Source
     from minductor.ir.plan.plan import Plan
     from minductor.ir.report.report import Report
@@ -95,6 +95,7 @@ class Compiler:
         trace: Trace | None = None,
         observer: Observer = ignore,
         graph_pass: GraphPass | None = None,
+        rewrites: Sequence[Rewrite] = (),
         environ: Mapping[str, str] | None = None,
         tuning_clock: Callable[[Callable[[], object]], float] | None = None,
         is_dry: bool = False,
@@ -106,6 +107,7 @@ class Compiler:
             trace: what is shown of each stage; None means the option `trace`.
             observer: called with a `Compiled` after each graph.
             graph_pass: called with each ATen graph before it is read; it changes the graph in place.
+            rewrites: rows of your own for the table of graph rewrites (`minductor.Rewrite`), tried behind minductor's.
             environ: environment variables by name; None means os.environ.
             tuning_clock: gives the seconds that a call takes, for autotuning; None means the clock of the device.
             is_dry: compile only; each graph runs in eager, as for a target that is elsewhere.
@@ -118,6 +120,7 @@ class Compiler:
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
+        self.rewrites = tuple(rewrites)
         self.is_dry = is_dry
         self._trace = trace
         self._stores = Stores(self.environ, store)
@@ -189,14 +192,16 @@ class Compiler:
         untraced: Callable[..., Any] = torch._dynamo.disable
         replace_functions(gm)
         places = shared_inputs.window_offsets(gm, inputs)
+        rewrites = GraphRewrites(self._own_rewrites(env), env)
+        rewrites.rewrite_dynamo(gm)
         try:
             compiled = aot_module_simplified(
                 gm,
                 inputs,
-                fw_compiler=partial(self.compile_graph, role="forward", env=env),
+                fw_compiler=partial(self._compile_forward, role="forward", env=env, rewrites=rewrites),
                 bw_compiler=untraced(partial(self._compile_backward, env=env)),
-                inference_compiler=partial(self.compile_graph, role="inference", env=env),
-                partition_fn=split_joint_graph,
+                inference_compiler=partial(self._compile_forward, role="inference", env=env, rewrites=rewrites),
+                partition_fn=partial(split_joint_graph, rewrite=rewrites.rewrite_joint),
                 decompositions=decompositions(),
                 keep_inference_input_mutations=True,
             )
@@ -240,7 +245,18 @@ class Compiler:
             chosen = replace(chosen, deterministic=True)
         return Env(chosen, find_target(chosen.target or "cpu"))
 
+    def _own_rewrites(self, env: Env) -> Sequence[Rewrite]:
+        """The rewrites of the user's and of the backend of the target that the user named."""
+        return (*self.rewrites, *find_backend(env.target.kind).rewrites)
+
     # --- from an ATen graph to its call
+
+    def _compile_forward(
+        self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env, rewrites: GraphRewrites
+    ) -> Call:
+        """The call of a forward or inference graph; with the option `freeze` its weights are constants."""
+        compile_graph = partial(self.compile_graph, example_inputs=example_inputs, role=role, env=env)
+        return rewrites.compile(gm, role, compile_graph)
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """Compiles one ATen graph, or loads it from the store. No function of the user is run.
@@ -265,9 +281,12 @@ class Compiler:
         start = time.perf_counter()
         if name := unguarded_input(gm, is_backward=role == "backward"):
             raise UnsupportedInput(name, "memory that several inputs share, one of which is written")
+        rewritten = rewrite_aten(gm, env, self._own_rewrites(env))
         if self.graph_pass is not None:
             self.graph_pass(gm)
             gm.recompile()  # eager may have to run it
+        if notes := list(map(str, rewritten.notes)):
+            self.trace(env).stage(role, "rewrites", rewritten.seconds, rewritten.counts(), notes, None, str)
         try:
             graph, env, is_dry = self._place(capture(gm, role), env)
             key = self.key(graph, env, is_dry=is_dry)
@@ -290,7 +309,8 @@ class Compiler:
         self.trace(env).beside(role, lambda folder: self._write_runnable(folder, entry, graph, gm, env))
         self.trace(env).finish(role, entry.contents, graph, gm, env)
         self.trace(env).linked(entry, gm)
-        self._observe(entry, gm, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._observe(entry, gm, role, key, events, rewritten, was_hit=was_hit, seconds=seconds)
         return call
 
     def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
@@ -351,13 +371,15 @@ class Compiler:
         role: Role,
         key: str,
         events: list[tuple[str, str]],
+        rewritten: Rewritten,
         *,
         was_hit: bool,
         seconds: float,
     ) -> None:
         if self.observer is ignore:
             return
-        self.observer(Compiled(role, key, stored_report(entry, gm), texts(entry), was_hit, seconds, events))
+        facts = with_rewrites(stored_report(entry, gm), rewritten)
+        self.observer(Compiled(role, key, facts, texts(entry), was_hit, seconds, events))
 
     # --- the store
 
@@ -499,13 +521,13 @@ class Compiler:
         plan: Plan = with_schemas(replace_operators(value, backend.externs))
         start = time.perf_counter()
         units = resolve(backend.kernels)(plan, env)
-        source = Source(tuple(units), *_wrapper(plan, env, backend))
+        source = Source(tuple(units), *wrapper_text(plan, env, backend))
         if env.options.verify and env.options.provenance:
             verify_handles(plan, source.wrapper, source.language)
         written = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
         facts = replace(report(program, plan), origins=provenance(program, plan, units, env.options.provenance))
         counted = {"kernels": facts.kernels, "externs": facts.externs}
-        notes = tuple(_python_calls(plan)) if source.language == "cpp" else ()
+        notes = tuple(python_calls(plan)) if source.language == "cpp" else ()
         self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counted, notes, written, str)
         return source, plan, facts
 
@@ -655,36 +677,6 @@ def _run_through_regions(function: Callable[[Any, Env], Any], stage: Stage, valu
         if any(new is not old for new, old in zip(made, regions, strict=True)):
             value = replace(value, regions=made)
     return function(value, env)
-
-
-def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
-    """The text of the wrapper and its file's suffix.
-
-    The wrapper is written in Python where C++ was asked for and does not suffice: the plan holds something that C++ has
-    no form for, or the backend has no C++ wrapper, which is no error since one compile may hold graphs of several
-    devices.
-    """
-    language = env.options.wrapper
-    has_python = "python" in backend.wrappers
-    try:
-        if language == "cpp" and has_python and language not in backend.wrappers:
-            raise NotNative(f"a graph for {backend.kind}")
-        if language not in backend.wrappers:
-            hint = f"options={{'wrapper': ...}} may be {', '.join(backend.wrappers)}"
-            raise BackendError(f"backend {backend.kind!r} has no wrapper in {language!r}", hint=hint)
-        return resolve(backend.wrappers[language])(plan, env), {"python": "py", "fx": "json"}.get(language, language)
-    except NotNative as reason:
-        if not has_python:
-            raise
-        warn(WrapperReplaced(reason.what))
-        return resolve(backend.wrappers["python"])(plan, env), "py"
-
-
-def _python_calls(plan: Plan) -> Iterator[str]:
-    """A note about each operator that a C++ wrapper has Python call; nothing else there runs in Python."""
-    from minductor.codegen.wrapper.wrapper_cpp import needs_python
-
-    yield from (f"{op} is called by Python" for op in needs_python(plan))
 
 
 def _has_block_pointers() -> bool:

@@ -5,9 +5,10 @@ store's key. Refuses unknown options, modes and values, with a hint that names t
 was renamed is refused with its new name.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False inplace=True \
-loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 nan_asserts=False precision='eager' \
-provenance=1 reuse_storage=True sanitize=False size_hints=() target='' variant='' verify_memory='' wrapper='python'"
+"autotune=False block_access='offsets' deterministic=False events=False freeze=False fuse=True fuse_random=False \
+inplace=True loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 nan_asserts=False \
+precision='eager' provenance=1 reuse_storage=True rewrites='' sanitize=False size_hints=() target='' variant='' \
+verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -163,6 +164,17 @@ class Options:
     loop_order: bool = _option(True, "also fuse kernels that match only when a loop is split or unrolled")
     fuse_random: bool = _option(
         False, "True: kernels draw random numbers by Philox; False: they are eager's own, bit for bit"
+    )
+    rewrites: str = _option(
+        "",
+        "which rewrites of the graph apply: those behind + are on, those behind - off, as -attention,+pad_products; "
+        "all stands for every rewrite",
+        pattern=r"|\s*[+-]\w+(\s*,\s*[+-]\w+)*\s*",
+        takes="names of rewrites, each behind + or -, with commas between, as -attention,+pad_products",
+    )
+    freeze: bool = _option(
+        False,
+        "True: parameters and buffers are constants of an inference graph; what depends on them alone is computed once",
     )
     matmul: str = _option(
         "auto",

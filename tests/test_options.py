@@ -20,7 +20,7 @@ def other_value(name: str, rule: OptionRule, value: object) -> object:
         return not value
     if rule.type is int:
         return 12345
-    return "html:other" if rule.pattern else "other"
+    return {"trace": "html:other", "rewrites": "-attention"}.get(name, "other")
 
 
 def test_defaults_are_accepted_by_their_own_rules() -> None:

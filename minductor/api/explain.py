@@ -285,7 +285,9 @@ class Explainer(Compiler):
         if record.stage == "store":
             step = Step("store", "the same graph was compiled above", record.text())
         else:
-            step = Step(record.stage, record.summary(), "" if record.sources else record.text(), (), record.sources)
+            text = "" if record.sources else record.text()
+            notes = tuple(record.notes) if record.stage == "rewrites" else ()  # a stage's are those of its value
+            step = Step(record.stage, record.summary(), text, notes, record.sources)
         self.roads[-1].steps.append(step)
         self.roads[-1].records.add(record)
 

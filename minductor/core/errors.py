@@ -492,6 +492,34 @@ class WrongInput(MinductorError, ValueError, code="MD084"):
         super().__init__(f"{name} is not what the program was exported for", why=why, hint=hint)
 
 
+class WrongRewrite(MinductorError, code="MD091"):
+    """A rewrite of the graph that fails, or whose replacement is not what it replaces."""
+
+    def __init__(self, rewrite: str, node: str, why: str, *, where: str = "") -> None:
+        hint = f"options={{'rewrites': '-{rewrite}'}} compiles without this rewrite"
+        super().__init__(f"the rewrite {rewrite!r} of {node} is wrong", where=where, why=why, hint=hint)
+
+
+class FrozenChanged(MinductorError, code="MD092"):
+    """A call of a frozen graph after one of its weights was changed in place."""
+
+    def __init__(self, weight: str) -> None:
+        why = "options={'freeze': True} computed with its old numbers once and for all"
+        hint = (
+            "torch.compiler.reset() compiles again; or change weights before the first call, or compile without freeze"
+        )
+        super().__init__(f"the frozen weight {weight} was changed in place", why=why, hint=hint)
+
+
+class FrozenTraining(MinductorError, code="MD093"):
+    """A graph whose gradients are asked for under options={"freeze": True}."""
+
+    def __init__(self) -> None:
+        why = "gradients are on, and a parameter or an input needs one"
+        hint = "call it under torch.no_grad() or torch.inference_mode(), or compile without freeze"
+        super().__init__("a frozen graph is for inference", why=why, hint=hint)
+
+
 class BadHeuristic(MinductorError, ValueError, code="MD090"):
     """A learned choice that cannot be used or made: its measurements or its metadata are damaged, or teach nothing."""
 

@@ -151,7 +151,7 @@ class Runs:
     """Numbers the compiles of graphs that have the same name.
 
     A stage that occurs again starts the graph's next run, as does a graph pass of a stage that has occurred: the stage
-    `lower` runs behind its pass `lower.fold_copies`.
+    `lower` runs behind its pass `lower.fold_copies`. Rewrites of the graph come before every stage.
     """
 
     stages: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -165,7 +165,7 @@ class Runs:
         (('forward', 1), ('forward', 2), ('forward-2', 1))
         """
         seen = self.stages.setdefault(graph, [])
-        if stage in seen or stage.partition(".")[0] in seen:
+        if stage in seen or stage.partition(".")[0] in seen or (seen and stage == "rewrites"):
             seen.clear()
             self.numbers[graph] = self.numbers.get(graph, 1) + 1
         seen.append(stage)

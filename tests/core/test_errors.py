@@ -59,6 +59,9 @@ EXAMPLES = (
     errors.PackageMissing("/model.md"),
     errors.NothingCompiled("f"),
     errors.NoAheadOfTime(),
+    errors.WrongRewrite("attention", "matmul_1", "it fails", where="model.py:3"),
+    errors.FrozenChanged("layers.0.weight"),
+    errors.FrozenTraining(),
     errors.BadHeuristic("this line is no measurement", where="rows.jsonl:3", why="it is empty"),
 )
 

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from minductor.frontend.quirks.torch_versions import source_name
+
 FORWARD_NODE = "minductor_forward_node"  # the key in a node's metadata; frontend/torch_graph/forward_nodes.py sets it
 
 
@@ -73,10 +75,35 @@ class Sources:
 
     def _frame(self, node: str) -> tuple[str, str]:
         """The innermost frame that is the user's, as "file:line" and the line's text."""
-        frames = list(_frames(self._metas.get(node, {}).get("stack_trace") or ""))
-        torch_folder = f"{Path(torch.__file__).parent}/"
-        own = [frame for frame in frames if not frame[0].startswith(torch_folder)]
-        return (own or frames or [("", "")])[-1]
+        return _user_frame(self._metas.get(node, {}))
+
+
+def place_of_node(node: fx.Node) -> str:
+    """The user's "file:line" of a node of any torch.fx graph, as `Sources.of` gives it."""
+    return _user_frame(node.meta)[0]
+
+
+def _user_frame(meta: Mapping[str, Any]) -> tuple[str, str]:
+    """The innermost frame of a node that is in no file of torch, as "file:line" and the line's text."""
+    frames = list(_frames(meta.get("stack_trace") or ""))
+    torch_folder = f"{Path(torch.__file__).parent}/"
+    own = [frame for frame in frames if not frame[0].startswith(torch_folder)]
+    return (own or frames or [("", "")])[-1]
+
+
+def input_paths(gm: fx.GraphModule) -> list[str]:
+    """For each input of Dynamo's graph, its path in the user's program: "layers.3.weight" for a weight."""
+    inputs = gm.graph.find_nodes(op="placeholder")
+    return [weight_path(source_name(node)) or node.name for node in inputs]
+
+
+def weight_path(name: str) -> str:
+    """The path of a parameter or buffer, by the name that Dynamo gives it.
+
+    >>> weight_path("L['self']._modules['0']._parameters['weight']"), weight_path("L['x']")
+    ('0.weight', 'x')
+    """
+    return ".".join(part for part in module_path(name).split(".") if part not in ("_parameters", "_buffers"))
 
 
 def nodes_of(gm: fx.GraphModule, region: str = "") -> Iterator[tuple[str, fx.Node]]:

@@ -99,6 +99,21 @@ def is_synthetic_base(placeholder: Any) -> bool:
     return isinstance(placeholder.meta.get("desc"), SyntheticBaseAOTInput | ViewBaseAOTInput)
 
 
+def input_path(placeholder: Any, paths: Sequence[str]) -> str:
+    """Of `paths`, which has one text for each input of Dynamo's graph, that of an ATen graph's input.
+
+    The placeholder's own name if AOTAutograd noted no number of an input there.
+    """
+    number = getattr(placeholder.meta.get("desc"), "idx", None)
+    return paths[number] if isinstance(number, int) and number < len(paths) else placeholder.name
+
+
+def source_name(placeholder: Any) -> str:
+    """How a program spells an input of Dynamo's graph: "L['self'].fc._parameters['weight']"; "" if that is unknown."""
+    name = getattr(getattr(placeholder, "_dynamo_source", None), "name", "")
+    return str(name() if callable(name) else name)
+
+
 def written_inputs() -> list[bool]:
     """For each input of the program, whether the program writes to its memory."""
     return [info.mutates_data for info in getattr(_forward_metadata(), "input_info", None) or ()]

@@ -9,7 +9,7 @@ takes 0.9 s of CPU time, as long as the rest of AOTAutograd for a small transfor
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,10 +27,16 @@ from minductor.frontend.torch_graph.recompute_rstd import recompute_rstd
 
 
 def split_joint_graph(
-    joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any
+    joint: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    rewrite: Callable[[fx.GraphModule], None] | None = None,
+    **facts: Any,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
+    """The `partition_fn` of a compile; `rewrite` applies rewrites, `facts` are the partitioner's keyword arguments."""
     remove_detach(joint.graph)
+    if rewrite is not None:
+        rewrite(joint)
     widen_statistics(joint.graph)
     decompose_norms(joint.graph)
     round_compared_values(joint.graph)

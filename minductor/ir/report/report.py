@@ -61,6 +61,10 @@ class Report:
     choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
     # Kernel, the variant that it takes, who decided (`variant_note.py: Decider`), the variants, and figures.
     variants: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = field(default=(), repr=False)
+    # What rewrites of the graph did, which is not stored: rewrite, node, the user's line, and why not ("" if applied).
+    rewrites: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False, compare=False)
+    # The bytes of what a frozen graph computes once from its weights and keeps.
+    frozen_bytes: int = 0
 
     # Stored in a file of its own.
     origins: Provenance | None = field(default=None, repr=False, compare=False)

@@ -1,0 +1,134 @@
+"""Cuts an inference graph into what depends on its weights alone and the rest.
+
+Takes an ATen graph and its frozen nodes. Changes the graph into the rest, which takes the computed values as further
+inputs behind its own. Gives the other part as a graph module from weights to these values. A view of a weight stays
+where it is, since it costs nothing, as does a value that is much larger than the weights it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from minductor.frontend.quirks.torch_versions import input_path
+
+FOLDED = "minductor_folded"  # the key in the metadata of an input that holds a folded value
+MAX_GROWTH = 4  # a folded value has at most so many times the bytes of the weights that it comes from
+SMALL_BYTES = 4096  # a value of at most this size is folded in any case
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The part of a graph that depends on weights alone.
+
+    Args:
+        gm: takes the weights, gives a tuple of the folded values.
+        weights: the numbers of the graph's inputs that are weights, and their names for errors.
+        nbytes: the bytes of the folded values together; a packed weight counts as a plain one.
+    """
+
+    gm: fx.GraphModule
+    weights: Mapping[int, str]
+    nbytes: int
+
+
+def split_frozen_graph(gm: fx.GraphModule, frozen: set[fx.Node], paths: Sequence[str] = ()) -> Fold:
+    """Takes what depends on weights alone out of a graph.
+
+    Args:
+        gm: the graph, which is changed in place: each folded value becomes an input behind the others.
+        frozen: the weights and the nodes that depend on nothing else.
+        paths: for each input of Dynamo's graph, its path in the user's module, for errors.
+
+    Returns:
+        The part that computes the folded values, in the order of the new inputs.
+    """
+    folded = list(_folded_nodes(gm.graph, frozen))
+    inputs = gm.graph.find_nodes(op="placeholder")
+    part = _part(gm, [node for node in inputs if node in frozen], folded)
+    before = inputs[-1].next if inputs else next(iter(gm.graph.nodes))
+    for node in folded:
+        with gm.graph.inserting_before(before):
+            made = gm.graph.placeholder(f"{node.name}_folded")
+        made.meta = {**node.meta, FOLDED: True}
+        node.replace_all_uses_with(made, propagate_meta=False)
+    for node in sorted(frozen, reverse=True):
+        if not node.users and node.op != "placeholder":
+            gm.graph.erase_node(node)
+    gm.recompile()
+    weights = {number: input_path(node, paths) for number, node in enumerate(inputs) if node in frozen}
+    return Fold(part, weights, sum(_nbytes(node) for node in folded))
+
+
+def _folded_nodes(graph: fx.Graph, frozen: set[fx.Node]) -> Iterator[fx.Node]:
+    """The frozen nodes whose values the rest of the graph reads, in order, but for those that stay in the rest."""
+    needed = [node for node in graph.nodes if node in frozen and any(user not in frozen for user in node.users)]
+    found: set[fx.Node] = set()
+    while needed:
+        node = needed.pop()
+        if node.op in ("placeholder", "get_attr") or node in found:
+            continue
+        if _stays(node, frozen):
+            needed += node.all_input_nodes
+        else:
+            found.add(node)
+    yield from sorted(found)
+
+
+def _stays(node: fx.Node, frozen: set[fx.Node]) -> bool:
+    """Whether a frozen value is computed at each call: it is a view of a weight, several values, or too large."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not all(type(n) is int for n in (*value.shape, *value.stride())):
+        return True
+    sources = list(_weights_of(node))
+    if _is_view_of_weight(node):
+        return True
+    return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, sources)))
+
+
+def _is_view_of_weight(node: fx.Node) -> bool:
+    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+        node = node.all_input_nodes[0]
+    return node.op in ("placeholder", "get_attr")
+
+
+def _weights_of(node: fx.Node) -> Iterator[fx.Node]:
+    """The weights that a frozen value is computed from, each once."""
+    seen: set[fx.Node] = set()
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if each.op in ("placeholder", "get_attr"):
+            yield each
+        waiting += each.all_input_nodes
+
+
+def _part(gm: fx.GraphModule, weights: Sequence[fx.Node], folded: Sequence[fx.Node]) -> fx.GraphModule:
+    """A graph module from the weights to the folded values."""
+    needed: set[fx.Node] = set()
+    waiting = list(folded)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    graph = fx.Graph()
+    copies = {node: graph.node_copy(node) for node in weights}
+    for node in gm.graph.nodes:
+        if node in needed and node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in folded))
+    return fx.GraphModule(gm, graph)
+
+
+def _nbytes(node: fx.Node) -> int:
+    value: Any = node.meta["val"]
+    return prod(value.shape) * value.itemsize if all(type(n) is int for n in value.shape) else 0

@@ -1,0 +1,101 @@
+"""The row `fold_batch_norm`: a batch norm behind a convolution becomes part of the convolution's weights.
+
+Takes a norm in a frozen graph. Gives a convolution with other weights. Refuses weights that are not frozen.
+
+A norm by fixed statistics, y = (conv(x, w) + b - mean) * s + shift with s = scale / sqrt(var + eps), is the convolution
+with the weights w * s and the bias (b - mean) * s + shift. All of these are frozen, so they are computed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from minductor.frontend.rewrites.operator_calls import OperatorCall
+from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormOfConvolution(Match):
+    """A batch norm by fixed statistics whose operand is the result of a convolution."""
+
+    norm: OperatorCall
+    convolution: OperatorCall
+
+
+def find(site: Site) -> NormOfConvolution | None:
+    """The norm at the anchor, if a convolution gives its operand and only its first result is read."""
+    norm = site.call(site.anchor)
+    users = list(site.anchor.users)
+    if norm is None or len(users) != 1 or users[0].args[1:] != (0,):
+        return None
+    operand = norm.get("input", norm.first)
+    convolution = site.call(operand)
+    if convolution is None or convolution.op != "aten.convolution":
+        return None
+    return NormOfConvolution(result=users[0], inside=(site.anchor, operand), norm=norm, convolution=convolution)
+
+
+def has_frozen_weights(match: NormOfConvolution, site: Site) -> str:
+    """The weights of both must have the same values at each call."""
+    norm, convolution = match.norm, match.convolution
+    given = [convolution.get(name) for name in ("weight", "bias")]
+    given += [norm.get(name) for name in ("weight", "bias", "running_mean", "running_var")]
+    changing = [node.name for node in given if isinstance(node, fx.Node) and not site.is_frozen(node)]
+    return f"{changing[0]} is not a frozen weight" if changing else ""
+
+
+def has_one_channel_axis(match: NormOfConvolution, site: Site) -> str:
+    """One axis of the weights must be the result's channels: a transposed convolution with groups has them on two."""
+    del site
+    is_split = match.convolution.get("transposed") and match.convolution.get("groups") != 1
+    return "the weights of a transposed convolution with groups hold channels on two axes" if is_split else ""
+
+
+def replace(match: NormOfConvolution, site: Site) -> fx.Node:
+    """The convolution with the norm's scale in its weights and its bias."""
+    norm, convolution = match.norm, match.convolution
+    weight, bias = convolution.get("weight"), convolution.get("bias")
+    dtype = site.value(weight).dtype
+    mean, variance = (_wide(site, norm.get(name)) for name in ("running_mean", "running_var"))
+    scale = site.write(aten.rsqrt.default, site.write(aten.add.Tensor, variance, norm.get("eps")))
+    if norm.get("weight") is not None:
+        scale = site.write(aten.mul.Tensor, scale, _wide(site, norm.get("weight")))
+    axis = 1 if convolution.get("transposed") else 0
+    sizes = [-1 if d == axis else 1 for d in range(site.value(weight).dim())]
+    scaled = site.write(aten.mul.Tensor, _wide(site, weight), site.write(aten.view.default, scale, sizes))
+    shift: Any = site.write(aten.neg.default, mean)
+    if bias is not None:
+        shift = site.write(aten.sub.Tensor, _wide(site, bias), mean)
+    shift = site.write(aten.mul.Tensor, shift, scale)
+    if norm.get("bias") is not None:
+        shift = site.write(aten.add.Tensor, shift, _wide(site, norm.get("bias")))
+    rest = [value for name, value in convolution.arguments.items() if name not in ("input", "weight", "bias")]
+    operand = convolution.get("input", convolution.first)
+    return site.write(aten.convolution.default, operand, _as(site, scaled, dtype), _as(site, shift, dtype), *rest)
+
+
+def _wide(site: Site, node: Any) -> fx.Node:
+    """A weight in float32, in which products of 16-bit weights are rounded once."""
+    return _as(site, node, torch.float32) if site.value(node).dtype in (torch.float16, torch.bfloat16) else node
+
+
+def _as(site: Site, node: fx.Node, dtype: torch.dtype) -> fx.Node:
+    return node if site.value(node).dtype == dtype else site.write(aten._to_copy.default, node, dtype=dtype)
+
+
+FOLD_BATCH_NORM = Rewrite(
+    name="fold_batch_norm",
+    docs="A batch norm behind a convolution becomes part of the convolution's weights.",
+    level="frozen",
+    anchors=("aten._native_batch_norm_legit_no_training",),
+    find=find,
+    conditions=(has_frozen_weights, has_one_channel_axis),
+    replace=replace,
+    keeps_strides=False,
+)

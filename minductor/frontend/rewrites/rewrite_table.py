@@ -1,0 +1,48 @@
+"""The table of graph rewrites, and which of them the options leave on.
+
+Takes the Env, and rows of the user's and of a backend. Gives the rows of one level, in the order in which they apply.
+Refuses names in the option `rewrites` that no row has (BadOptionValue, with the nearest name).
+
+>>> selected("-fold_batchnorm", ())
+Traceback (most recent call last):
+...
+minductor.core.errors.BadOptionValue: [MD002] option 'rewrites' does not take '-fold_batchnorm' (str)
+  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: fold_batch_norm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from minductor.core.errors import BadOptionValue, suggestion
+from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
+from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
+
+ALL = "all"  # in the option, the name of every row
+
+REWRITES: tuple[Rewrite, ...] = (FOLD_BATCH_NORM,)
+
+
+def selected(option: str, own: Sequence[Rewrite]) -> Mapping[Level, Sequence[Rewrite]]:
+    """The rewrites that are on, by level.
+
+    Args:
+        option: the option `rewrites`: names behind "-" are off, names behind "+" are on; a later one counts.
+        own: rows of the user's and of the backend, which apply behind ours.
+
+    Raises:
+        BadOptionValue: no row has a name of the option, or two rows have one name.
+    """
+    rows = (*REWRITES, *own)
+    names = [row.name for row in rows]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise BadOptionValue("rewrites", twice, "rows whose names differ: two have this one")
+    is_on = {row.name: row.is_on for row in rows}
+    for each in filter(None, option.replace(" ", "").split(",")):
+        name = each[1:]
+        if name != ALL and name not in is_on:
+            takes = f"all and the names of rewrites, each behind + or -: {', '.join(sorted(names))}"
+            raise BadOptionValue("rewrites", option, takes, meant=suggestion(name, (ALL, *names)))
+        for key in names if name == ALL else (name,):
+            is_on[key] = each[0] == "+"
+    return {level: [row for row in rows if row.level == level and is_on[row.name]] for level in LEVELS}
