@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from minductor.target import Target
 
 EXAMPLE, CONSTANTS, RUN, ATEN = "example.json", "constants.pt", "run.py", "aten_graph.py"
-TORCHS = ("aten.", "prims.", "higher_order.")  # operators that every process has
+TORCHS = ("aten.", "prims.", "mkldnn.", "higher_order.")  # operators that every process has
 CALLS = 10  # `run` prints the time of the fastest one
 HEAD = """\
 # Runs by itself, with the files beside it: python wrapper.py

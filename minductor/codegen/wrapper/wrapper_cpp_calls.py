@@ -61,7 +61,7 @@ _FLAGS = ("bool", "ScalarType", "Layout", "MemoryFormat")
 
 def call(line: ExternLine, dtypes: Mapping[str, DType]) -> tuple[str, str]:
     """The call as an expression that is 0 on success, and its declaration ("" if it needs none)."""
-    if not line.schema or not line.op.startswith("aten.") or line.dtypes:
+    if not line.schema or not line.op.startswith(("aten.", "mkldnn.")) or line.dtypes:
         raise NotNative(line.op)
     schema = parse_schema(line.schema)
     given = _bound(line, schema)

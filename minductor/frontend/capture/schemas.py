@@ -21,7 +21,7 @@ from minductor.frontend.quirks.torch_versions import is_capturable, is_seeded, o
 from minductor.ir.plan.plan import DispatchLine, ExternLine, Plan
 
 # Namespaces of operators whose every effect is in the schema.
-KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.")
+KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.", "mkldnn.")
 
 # Operators whose `out=` form computes directly into the result; most others compute elsewhere and copy.
 OUT_FORMS: Mapping[str, str] = {
@@ -34,6 +34,8 @@ REASONS: Mapping[str, str] = {
     for reason, names in {
         "matrix products are the library's": "mm bmm addmm baddbmm mv addmv dot",
         "convolutions are the library's": "convolution convolution_backward",
+        "products and convolutions with packed weights are oneDNN's": "_linear_pointwise _convolution_pointwise"
+        " _convolution_pointwise_ _convolution_transpose_pointwise",
         "attention is the library's": " ".join(
             f"_scaled_dot_product_{name} _scaled_dot_product_{name}_backward"
             for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
@@ -193,7 +195,7 @@ def with_schemas(plan: Plan) -> Plan:
 
 def _with_schema(line: Any) -> Any:  # a line of the same class
     match line:
-        case ExternLine(op=op) if op.startswith("aten."):
+        case ExternLine(op=op) if op.startswith(("aten.", "mkldnn.")):
             return replace(line, schema=_schema(op))
         case DispatchLine(variants=variants):
             return replace(line, variants=tuple(tuple([_with_schema(inner) for inner in group]) for group in variants))

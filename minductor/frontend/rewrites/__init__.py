@@ -5,6 +5,7 @@
 - `apply_rewrites.py`: tries rows at their anchors, and checks each replacement by fake tensors.
 - `layout_changes.py`: follows other strides through a graph, and copies what the caller sees to the old strides.
 - `operator_calls.py`: one name for all spellings of an operator, in Dynamo's graphs and in ATen graphs.
+- `traced_values.py`: the traced value of a call, also of oneDNN's operators, which torch does not trace.
 
 Each other file holds one row, or a family of rows. `driver_tasks/graph_rewrites.py` applies the levels: "torch" to
 Dynamo's graph, where autograd still differentiates the replacement; "joint" to the joint graph of training; "aten" to

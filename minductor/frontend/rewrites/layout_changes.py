@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from minductor.frontend.rewrites.operator_calls import writes_memory
-from minductor.frontend.rewrites.rewrite_row import traced
+from minductor.frontend.rewrites.traced_values import traced
 
 
 def layout(value: torch.Tensor) -> tuple[Any, ...]:

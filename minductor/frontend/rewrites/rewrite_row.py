@@ -10,7 +10,6 @@ operator the search begins (`anchors`), which calls belong to it (`find`), when 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -19,6 +18,7 @@ import torch
 from torch import fx
 
 from minductor.frontend.rewrites.operator_calls import OperatorCall, operator_call
+from minductor.frontend.rewrites.traced_values import traced
 from minductor.target import Env
 
 # Where a rewrite applies: in Dynamo's graph or torch.export's, before autograd ("torch"); in the joint graph of
@@ -159,30 +159,3 @@ class Site:
         """The kind of device of the anchor's value: "cpu", "cuda", ...; "" if the anchor gives no tensor."""
         value = self.tensor(self.anchor)
         return "" if value is None else value.device.type
-
-
-def traced(node: fx.Node, value_key: str, autocast: Sequence[tuple[Any, ...]] = ()) -> Any:
-    """The value of a node's call on the traced values of its arguments.
-
-    Args:
-        node: a node that calls a function or a method.
-        value_key: the metadata that holds traced values.
-        autocast: the arguments of the autocast regions in which the call runs.
-
-    Raises:
-        Exception: what the operator raises for such arguments.
-    """
-    from torch._guards import detect_fake_mode
-
-    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta[value_key])
-    mode: Any = detect_fake_mode((args, kwargs)) or detect_fake_mode()
-    with ExitStack() as stack:
-        if mode is not None:
-            stack.enter_context(mode)
-        stack.enter_context(torch.no_grad())
-        for given in autocast:
-            stack.enter_context(torch.autocast(*given))
-        if node.op == "call_method":
-            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        target: Any = node.target
-        return target(*args, **kwargs)

@@ -55,7 +55,7 @@ def span_elements(buffer: Buffer) -> Expr:
 
 def is_foreign(op: str) -> bool:
     """Whether an operator is none of torch's own: it may keep references to its arguments, or call graphs."""
-    return not op.startswith(("aten.", "prims.", "_c10d_functional."))
+    return not op.startswith(("aten.", "prims.", "mkldnn.", "_c10d_functional."))
 
 
 class Usage:

@@ -270,4 +270,4 @@ class Watch:
 
 def _reference(tensor: torch.Tensor | None) -> StorageWeakRef | None:
     """A weak reference to the tensor's storage; None for the tokens by which torch orders effects."""
-    return None if tensor is None else StorageWeakRef(tensor.untyped_storage())
+    return None if tensor is None or tensor.is_mkldnn else StorageWeakRef(tensor.untyped_storage())
