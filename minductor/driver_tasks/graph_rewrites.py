@@ -56,14 +56,10 @@ class GraphRewrites:
 
     def rewrite_dynamo(self, gm: Any) -> None:
         """Rewrites Dynamo's graph and the graphs inside it, before autograd sees them."""
-        import torch
-
         from minductor.frontend.capture.user_places import input_paths
 
         self.names = input_paths(gm) if self.env.options.freeze else ()
-        parts = [part for part in gm.modules() if isinstance(part, torch.fx.GraphModule)]
-        for part in parts:
-            self.of_dynamo = _joined(self.of_dynamo, self._apply(part, "torch"))
+        self.of_dynamo = apply_level(gm, "torch", self.env, self.own)
 
     def rewrite_joint(self, gm: Any) -> None:
         """Rewrites a joint graph of training, before it is split."""
@@ -105,7 +101,7 @@ class GraphRewrites:
 
 
 def apply_level(gm: Any, level: Level, env: Env, own: Sequence[Rewrite], frozen: set[Any] | None = None) -> Rewritten:
-    """Applies the rows of one level to a graph module, in place.
+    """Applies the rows of one level to a graph module, in place; those of level "torch" to the graphs inside it too.
 
     Args:
         gm: the graph module.
@@ -114,13 +110,18 @@ def apply_level(gm: Any, level: Level, env: Env, own: Sequence[Rewrite], frozen:
         own: rows of the user's and of a backend, tried behind ours.
         frozen: the nodes that have the same value at each call.
     """
-    from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
     from minductor.frontend.rewrites.rewrite_table import selected
 
     start = time.perf_counter()
     rows = selected(env.options.rewrites, own)[level]
-    notes = apply_rewrites(gm, rows, env, frozen=frozen) if rows else ()
-    return Rewritten(notes, time.perf_counter() - start)
+    if not rows:
+        return Rewritten()
+    from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
+    from minductor.frontend.rewrites.graph_modes import parts_of
+
+    parts = list(parts_of(gm)) if level == "torch" else [(gm, None)]
+    notes = [note for part, modes in parts for note in apply_rewrites(part, rows, env, frozen=frozen, around=modes)]
+    return Rewritten(tuple(dict.fromkeys(notes)), time.perf_counter() - start)
 
 
 def rewrite_aten(gm: Any, env: Env, own: Sequence[Rewrite]) -> Rewritten:
