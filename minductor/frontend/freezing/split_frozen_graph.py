@@ -28,7 +28,7 @@ class Fold:
 
     Args:
         gm: takes the weights that the folded values come from, gives a tuple of these values.
-        weights: the numbers of these weights among the graph's inputs, and their names for errors. None if nothing is
+        weights: the numbers of these weights among the graph's inputs, and their names for errors; empty if nothing is
             folded.
         nbytes: the bytes of the folded values together; a packed weight counts as a plain one.
     """
@@ -60,11 +60,40 @@ def split_frozen_graph(gm: fx.GraphModule, frozen: set[fx.Node], paths: Sequence
             made = gm.graph.placeholder(f"{node.name}_folded")
         made.meta = {**node.meta, FOLDED: True}
         node.replace_all_uses_with(made, propagate_meta=False)
+    _erase_unused(gm, frozen)
+    return Fold(part, weights, sum(_nbytes(node) for node in folded))
+
+
+def fold_held_weights(gm: fx.GraphModule, frozen: set[fx.Node]) -> int:
+    """Computes what depends alone on weights that a graph holds; the graph then holds these values.
+
+    Args:
+        gm: the graph, which is changed in place, and has no weights among its inputs.
+        frozen: the weights and the nodes that depend on nothing else.
+
+    Returns:
+        The bytes of the new values.
+    """
+    folded = list(_folded_nodes(gm.graph, frozen))
+    with torch.inference_mode(mode=False), torch.no_grad(), torch._C._DisableAutocast():
+        values = _part(gm, (), folded)()
+    for node, value in zip(folded, values, strict=True):
+        name = f"{node.name}_folded"
+        gm.register_buffer(name, value)
+        with gm.graph.inserting_before(node):
+            made = gm.graph.get_attr(name)
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made, propagate_meta=False)
+    _erase_unused(gm, frozen)
+    return sum(_nbytes(node) for node in folded)
+
+
+def _erase_unused(gm: fx.GraphModule, frozen: set[fx.Node]) -> None:
+    """Erases frozen nodes that nothing reads any more."""
     for node in sorted(frozen, reverse=True):
         if not node.users and node.op != "placeholder":
             gm.graph.erase_node(node)
     gm.recompile()
-    return Fold(part, weights, sum(_nbytes(node) for node in folded))
 
 
 def _folded_nodes(graph: fx.Graph, frozen: set[fx.Node]) -> Iterator[fx.Node]:

@@ -14,7 +14,7 @@ autograd or autocast. So is a match whose estimated seconds are not less, and on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import fx
@@ -135,6 +135,8 @@ class _Walk:
         made = self._ask(row, match.result, row.replace, match, site)
         pairs: dict[fx.Node, fx.Node] = dict(made) if isinstance(made, Mapping) else {match.result: made}
         replaced = {*match.inside, match.result, *pairs}
+        if why := next(_reads_of(replaced, site.written), ""):
+            raise self._wrong(row, match.result, why)
         following = LayoutChanges(self.graph, changes, self.modes, self.around)
         for old, new in pairs.items():
             if why := self._wrong_value(old, new, replaced, keeps_strides=row.keeps_strides):
@@ -253,3 +255,11 @@ def _misplaced(replaced: set[fx.Node], new: Sequence[fx.Node]) -> str:
         if given := next((given for given in node.all_input_nodes if node < given), None):
             return f"{node.name} reads {given.name}, which is computed later"
     return ""
+
+
+def _reads_of(replaced: set[fx.Node], written: Sequence[fx.Node]) -> Iterator[str]:
+    """What is wrong with new nodes that read what they replace."""
+    for node in written:
+        for given in node.all_input_nodes:
+            if given in replaced:
+                yield f"{node.name} still reads {given.name}"

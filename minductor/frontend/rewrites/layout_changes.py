@@ -10,7 +10,7 @@ which they did not share before.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,9 +86,7 @@ class LayoutChanges:
             new = traced(node, self.changes.value_key, self.modes.get(node, self.around).autocast)
         except Exception:  # such as a view that the new strides do not allow
             return self._restore(node)
-        inputs = node.all_input_nodes
-        was = _shares(old, [self.before.get(given, self._value(given)) for given in inputs])
-        now = _shares(new, [self._value(given) for given in inputs])
+        was, now = self._shares_before(node), _shares(new, map(self._value, node.all_input_nodes))
         if was != now or difference(old, new, keeps_strides=False):
             return self._restore(node)
         if any(now) or not has_same_layout(old, new):
@@ -96,12 +94,24 @@ class LayoutChanges:
             self.before[node] = old
         return ""
 
+    def _shares_before(self, node: fx.Node) -> list[bool]:
+        """For each input of a node, whether the node's value shared its memory before anything was replaced."""
+        inputs = [self.before.get(given, self._value(given)) for given in node.all_input_nodes]
+        return _shares(self.before.get(node, self._value(node)), inputs)
+
     def _restore(self, node: fx.Node) -> str:
         """Lets a node read copies with the old strides in place of changed values."""
+        is_view = node.op != "output" and any(self._shares_before(node))
         for given in filter(self._has_moved, node.all_input_nodes):
             if given not in self.copies and (why := self._copy(given)):
                 return why
             self.changes.replace_input(node, given, self.copies[given])
+            self.before[self.copies[given]] = self.before[given]
+        if is_view and not writes_memory(node):
+            self.before[node] = self._value(node)
+            self.changes.set_value(
+                node, traced(node, self.changes.value_key, self.modes.get(node, self.around).autocast)
+            )
         return ""
 
     def _copy(self, node: fx.Node) -> str:
@@ -112,6 +122,8 @@ class LayoutChanges:
             return f"{node.name} gives several values, of which a node needs the old strides"
         made, following = node, node.next
         for target, args, kwargs in _copying(old):
+            if target is aten.as_strided.default and not _differ_in_single_elements(self._value(made), *args):
+                return refusal
             with self.graph.inserting_before(following):
                 copy = self.graph.call_function(target, (made, *args), kwargs)
             self.changes.add(copy)
@@ -132,17 +144,28 @@ class LayoutChanges:
 def _copying(value: torch.Tensor) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     """Calls, each of the value of the one before, that copy a tensor to the strides of `value`, if calls can.
 
-    Target, arguments behind the first, and arguments by name.
+    Target, arguments behind the first, and arguments by name. An expanded dimension is copied once.
     """
     order = _memory_order(value)
     back = [order.index(d) for d in range(len(order))]
     is_permuted = order != sorted(order)
-    calls: list[Any] = [(aten.permute.default, (order,), {})] if is_permuted else []
+    expanded = [d for d in range(value.dim()) if type(value.stride(d)) is int and value.stride(d) == 0]
+    calls: list[Any] = [(aten.slice.Tensor, (d, 0, 1), {}) for d in expanded]
+    calls += [(aten.permute.default, (order,), {})] if is_permuted else []
     calls.append((aten.clone.default, (), {"memory_format": torch.contiguous_format}))
     calls += [(aten.permute.default, (back,), {})] if is_permuted else []
-    if _is_static(value) and any(n == 1 for n in value.shape):  # whose strides no permutation decides
-        calls.append((aten.as_strided.default, (list(value.shape), list(value.stride())), {}))
+    if _is_static(value):
+        sizes = [1 if d in expanded else n for d, n in enumerate(value.shape)]
+        if 1 in sizes:  # no permutation decides the stride of such a dimension
+            calls.append((aten.as_strided.default, (sizes, list(value.stride())), {}))
+        if sizes != list(value.shape):
+            calls.append((aten.expand.default, (list(value.shape),), {}))
     return calls
+
+
+def _differ_in_single_elements(value: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor has these strides but for dimensions of one element."""
+    return all(n == 1 or value.stride(d) == strides[d] for d, n in enumerate(sizes))
 
 
 def _memory_order(value: torch.Tensor) -> list[int]:
@@ -178,7 +201,7 @@ def _makes_symbols(node: fx.Node) -> bool:
     return bool(node.meta.get("unbacked_bindings"))
 
 
-def _shares(value: Any, inputs: Sequence[Any]) -> list[bool]:
+def _shares(value: Any, inputs: Iterable[Any]) -> list[bool]:
     """For each input, whether a value shares its memory."""
     own = {each for each in storages(value) if each is not None}
     return [not own.isdisjoint(storages(given)) for given in inputs]
