@@ -213,8 +213,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "frozen-version-ignored",
         FROZEN_CALL,
         "FrozenCall.__call__",
-        "versions != folded",
-        "() != folded.versions[:0] and folded",
+        "if versions != folded.versions:",
+        "if versions and not folded.versions:",
     ),
     Mutant(
         "frozen-identity-ignored",
