@@ -176,7 +176,8 @@ def rewrite_aten(gm: Any, env: Env, own: Sequence[Rewrite]) -> Rewritten:
 def trace_rewrites(trace: Any, role: str, done: Rewritten) -> None:
     """Tells a Trace of the stage "rewrites", if a rewrite was applied or nearly was, or if anything was folded."""
     if done.notes or done.frozen_bytes:
-        trace.stage(role, "rewrites", done.seconds, done.counts(), list(map(str, done.notes)), None, str)
+        notes = list(map(str, done.notes))
+        trace.stage(role, "rewrites", done.seconds, done.counts(), notes, None, lambda: "\n".join(notes))
 
 
 def with_rewrites(report: Report, done: Rewritten) -> Report:

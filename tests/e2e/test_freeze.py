@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -333,3 +334,16 @@ def test_a_norm_is_folded_and_explained(frozen: Frozen) -> None:
     explained = str(minductor.explain(model, x, options={"freeze": True}, check=True))
     assert "applied=1 not=0 frozen_bytes=448" in explained
     assert "fold_batch_norm: applied at getitem" in explained
+    assert "rewrites: fold_batch_norm 1; frozen: 448 bytes" in explained
+
+
+@pytest.mark.parametrize("trace", ["dir", "html"])
+def test_a_trace_shows_rewrites(trace: str, tmp_path: Path) -> None:
+    model, x = Norm().eval(), torch.randn(2, 3, 6, 6)
+    options: Any = {"freeze": True, "trace": f"{trace}:{tmp_path / 'traced'}"}
+    torch.testing.assert_close(
+        torch.compile(model, backend="minductor", options=options)(x), model(x), atol=1e-5, rtol=1e-4
+    )
+    files = [tmp_path / "traced"] if trace == "html" else list((tmp_path / "traced").rglob("*rewrites*"))
+    assert len(files) == 1
+    assert "fold_batch_norm: applied at getitem" in files[0].read_text("utf-8")
