@@ -174,7 +174,7 @@ def noticed_by(calls: list[FrozenCall], layers: list[Layer], change: Callable[[]
     with contextlib.suppress(FrozenChanged):
         if not torch.allclose(fn(x), layers[0](x), atol=1e-4):
             kinds.add("numeric")
-        if any(call.latest is not None and call.latest[1].versions != (layers[0].weight._version,) for call in calls):
+        if any(call.latest is not None and call.latest[1].versions != [layers[0].weight._version] for call in calls):
             kinds.add("versions")
     if [len(call.sets) for call in calls] != sets:
         kinds.add("sets")

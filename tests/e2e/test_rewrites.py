@@ -245,6 +245,47 @@ def test_other_strides_are_followed_and_copied_back() -> None:
     assert got[0].untyped_storage()._cdata == got[2].untyped_storage()._cdata
 
 
+def test_operators_of_others_get_the_old_strides() -> None:
+    strides: list[tuple[int, ...]] = []
+    with torch.library._scoped_library("rewriting", "FRAGMENT") as library:
+        library.define("noted(Tensor x) -> Tensor")
+        library.impl("noted", lambda x: (strides.append(x.stride()), x + 1)[1], "CPU")
+        torch.library.register_fake("rewriting::noted", lambda x: torch.empty_like(x), lib=library)
+
+        def fn(x: Tensor) -> Any:
+            return torch.ops.rewriting.noted(x.exp().sin())
+
+        row = one_call(aten.exp.default, lambda site, args: _turned_exp(site, args[0]), keeps_strides=False)
+        x = torch.randn(4, 8)
+        got, rows = compiled_with(row, fn, x)
+        torch.testing.assert_close(got, fn(x))
+    assert [each[3] for each in rows] == [""]
+    assert set(strides) == {(8, 1)}
+
+
+def test_a_write_to_a_value_with_other_strides_stays() -> None:
+    def find(site: Site) -> Match | None:
+        return Match(result=site.anchor)
+
+    def turned(match: Match, site: Site) -> Any:
+        product = site.call(match.result)
+        assert product is not None
+        swapped = site.write(torch.transpose, product.get("other"), 0, 1)
+        other = site.write(torch.transpose, product.first, 0, 1)
+        return site.write(torch.transpose, site.write(torch.matmul, swapped, other), 0, 1)
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        z = x @ y
+        z.add_(1)
+        return z * 2
+
+    fields: Any = {"anchors": ("aten.matmul",), "find": find, "replace": turned, "keeps_strides": False}
+    x, y = torch.randn(4, 8), torch.randn(8, 6)
+    got, rows = compiled_with(replace(SOFTMAX_OF_PRODUCT, **fields), fn, x, y)
+    torch.testing.assert_close(got, fn(x, y))
+    assert [each[3] for each in rows] == ["add_ writes to memory that would have other strides"]
+
+
 def _turned_exp(site: Site, x: Any) -> Any:
     return site.write(aten.exp.default, _turned(site, x))
 

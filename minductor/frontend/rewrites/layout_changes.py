@@ -18,6 +18,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from minductor.frontend.capture.schemas import KNOWN_NAMESPACES
 from minductor.frontend.rewrites.graph_changes import GraphChanges
 from minductor.frontend.rewrites.graph_modes import Modes
 from minductor.frontend.rewrites.operator_calls import writes_memory
@@ -78,9 +79,9 @@ class LayoutChanges:
     def _visit(self, node: fx.Node) -> str:
         """Traces one node again, or lets it read copies with the old strides."""
         old = self._value(node)
-        if writes_memory(node) and (target := next(filter(self._has_moved, _written(node)), None)):
-            return f"{node.name} writes to {target.name}, which would have other strides"
-        if node.op in ("output", "call_module") or old is None or writes_memory(node) or _makes_symbols(node):
+        if writes_memory(node) and any(map(self._has_moved, _written(node))):
+            return f"{node.name} writes to memory that would have other strides"
+        if old is None or writes_memory(node) or _wants_strides(node):
             return self._restore(node)
         try:
             new = traced(node, self.changes.value_key, self.modes.get(node, self.around).autocast)
@@ -196,9 +197,11 @@ def _written(node: fx.Node) -> Sequence[fx.Node]:
     return [each for each in tree_leaves(named) if isinstance(each, fx.Node)]
 
 
-def _makes_symbols(node: fx.Node) -> bool:
-    """Whether tracing a node again would make new symbols: data decide the sizes of its value."""
-    return bool(node.meta.get("unbacked_bindings"))
+def _wants_strides(node: fx.Node) -> bool:
+    """Whether a node is not traced again: it is the output, another library's, or data decide its sizes."""
+    if isinstance(node.target, torch._ops.OpOverload) and not str(node.target).startswith(KNOWN_NAMESPACES):
+        return True  # such an operator may take strides for granted
+    return node.op in ("output", "call_module") or bool(node.meta.get("unbacked_bindings"))
 
 
 def _shares(value: Any, inputs: Iterable[Any]) -> list[bool]:
