@@ -121,7 +121,10 @@ def step(program: Program, function: Function) -> tuple[Tensor, ...]:
 
 
 def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...]:
-    """Copies of the results of one run and of the program's buffers after it. The buffers get their old values back."""
+    """Copies of the results of one run and of the program's buffers after it. The buffers get their old values back.
+
+    A buffer that the run did not change is not written: a frozen weight that is written in place is an error.
+    """
     before = tuple(x.clone() for x in program.state)
     try:
         results = tuple(x.clone() for x in step(program, function))
@@ -129,7 +132,8 @@ def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...
     finally:
         with torch.no_grad():
             for buffer, value in zip(program.state, before, strict=True):
-                buffer.copy_(value)
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 def unknown_backend(name: str) -> str:
