@@ -27,9 +27,8 @@ class Fold:
     """The part of a graph that depends on weights alone.
 
     Args:
-        gm: takes the weights that the folded values come from, gives a tuple of these values.
-        weights: the numbers of these weights among the graph's inputs, and their names for errors; empty if nothing is
-            folded.
+        gm: takes the weights, gives a tuple of the folded values, which is empty if there are none.
+        weights: the numbers of the graph's inputs that are weights, and their names for errors.
         nbytes: the bytes of the folded values together; a packed weight counts as a plain one.
     """
 
@@ -51,8 +50,7 @@ def split_frozen_graph(gm: fx.GraphModule, frozen: set[fx.Node], paths: Sequence
     """
     folded = list(_folded_nodes(gm.graph, frozen))
     inputs = gm.graph.find_nodes(op="placeholder")
-    sources = {source for node in folded for source in _weights_of(node)}
-    weights = {number: input_path(node, paths) for number, node in enumerate(inputs) if node in sources}
+    weights = {number: input_path(node, paths) for number, node in enumerate(inputs) if node in frozen}
     part = _part(gm, [inputs[number] for number in weights], folded)
     before = inputs[-1].next if inputs else next(iter(gm.graph.nodes))
     for node in folded:

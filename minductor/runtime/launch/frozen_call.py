@@ -49,7 +49,7 @@ class FrozenCall:
         Args:
             call: takes the graph's arguments and the folded values behind them, in one list.
             fold: computes the folded values from the weights.
-            weights: the numbers of the arguments that `fold` takes, and their names for errors.
+            weights: the numbers of the arguments that are weights, and their names for errors.
         """
         self.call = call
         self.fold = fold
