@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 FORMS = ("eager", "eager-last", "inductor", "inductor-frozen", "minductor", "minductor-plain", "minductor-frozen")
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "plain": {"rewrites": "-channels_last"},
+    "frozen": {"freeze": True},
+    "clamping": {"freeze": True, "rewrites": "+clamping_post_ops"},
+}
 SAMPLE = 0.02  # seconds of one sample at least
 
 # --- the nets
@@ -46,7 +53,9 @@ class Bottleneck(nn.Module):
         super().__init__()
         outputs = 4 * width
         self.layers = nn.Sequential(
-            convolution(inputs, width, 1), convolution(width, width, 3, stride), convolution(width, outputs, 1, act=None)
+            convolution(inputs, width, 1),
+            convolution(width, width, 3, stride),
+            convolution(width, outputs, 1, act=None),
         )
         is_same = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if is_same else convolution(inputs, outputs, 1, stride, act=None)
@@ -102,7 +111,7 @@ def mobilenet(widths: Sequence[int], depth: int, *, version: int) -> nn.Module:
     """MobileNet of version 2 (relu6, 3x3) or 3 (hardswish, 5x5 and squeezes in the deeper half)."""
     act: Any = nn.ReLU6 if version == 2 else nn.Hardswish
     layers: list[nn.Module] = [convolution(3, widths[0], 3, 2, act=act)]
-    for stage, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+    for stage, (inputs, outputs) in enumerate(pairwise(widths)):
         is_deep = version == 3 and 2 * stage >= len(widths) - 1
         for block in range(depth):
             given = (outputs if block else inputs, outputs, 5 if is_deep else 3, 2 if not block and stage != 3 else 1)
@@ -206,8 +215,7 @@ def compiled(form: str, net: nn.Module) -> Any:
         return net.to(memory_format=torch.channels_last) if how else net
     if kind == "inductor":
         return torch.compile(net, options={"freezing": True} if how == "frozen" else None)
-    options: dict[str, Any] = {"": {}, "plain": {"rewrites": "-channels_last"}, "frozen": {"freeze": True}}[how]
-    return torch.compile(net, backend="minductor", options=options)
+    return torch.compile(net, backend="minductor", options=dict(OPTIONS[how]))
 
 
 def prepared(form: str, net: nn.Module, images: Tensor, context: Callable[[], Any]) -> tuple[Callable[[], Any], float]:

@@ -42,7 +42,9 @@ class Convolutions(Match):
 
 def find(site: Site) -> Convolutions | None:
     """All convolutions, if the anchor is the first one that takes images."""
-    nodes = [node for node in site.anchor.graph.find_nodes(op="call_function", target=CONVOLUTION) if _is_2d(node, site)]
+    nodes = [
+        node for node in site.anchor.graph.find_nodes(op="call_function", target=CONVOLUTION) if _is_2d(node, site)
+    ]
     if not nodes or nodes[0] is not site.anchor:
         return None
     return Convolutions(result=site.anchor, nodes=tuple(nodes), choice=choose_layouts(site))
@@ -81,7 +83,7 @@ def replace(match: Convolutions, site: Site) -> Mapping[fx.Node, fx.Node]:
             x = copies[x, wants]
         if wants and _copies_weight(weight, site):
             weight = _copied(site, weight, wants=True)
-        if (x, weight) != (call.get("input"), call.get("weight")):
+        if node is match.result or (x, weight) != (call.get("input"), call.get("weight")):
             rest = [value for name, value in call.arguments.items() if name not in ("input", "weight")]
             made[node] = site.write(CONVOLUTION, x, weight, *rest)
     site.before = match.result

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from minductor.frontend.quirks.eager_strides import layout_of
+from minductor.frontend.quirks.eager_strides import POINTWISE, layout_of
 from minductor.frontend.rewrites.convolution_seconds import (
     can_pack,
     convolution,
@@ -38,14 +38,31 @@ CONVOLUTION = torch.ops.aten.convolution.default
 # operators whose result has the layout of their operand, beside pointwise ones
 _FOLLOWING = frozenset(
     f"aten.{name}"
-    for name in (
-        "_native_batch_norm_legit_no_training native_batch_norm _native_batch_norm_legit max_pool2d_with_indices"
-        " max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d"
-        " cat constant_pad_nd upsample_nearest2d upsample_bilinear2d _to_copy slice expand"
-    ).split()
+    for name in [
+        "_native_batch_norm_legit_no_training",
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "avg_pool2d",
+        "avg_pool3d",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "adaptive_max_pool2d",
+        "cat",
+        "constant_pad_nd",
+        "_prelu_kernel",
+        "upsample_nearest2d",
+        "upsample_bilinear2d",
+        "_to_copy",
+        "slice",
+        "expand",
+    ]
 )
 # operators that read either layout at the same cost, and give little
-_REDUCING = frozenset(f"aten.{name}" for name in "mean sum amax amin var var_mean argmax any all".split())
+_REDUCING = frozenset(
+    f"aten.{name}" for name in ["mean", "sum", "amax", "amin", "var", "var_mean", "argmax", "any", "all"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +156,12 @@ class _Priced:
         if name == "aten.clone":
             return node.kwargs.get("memory_format") in (None, torch.preserve_format)
         is_pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
-        return is_pointwise or name in _FOLLOWING or getattr(target, "__name__", "") == "getitem"
+        return (
+            is_pointwise
+            or str(target) in POINTWISE
+            or name in _FOLLOWING
+            or getattr(target, "__name__", "") == "getitem"
+        )
 
     def _price_convolution(self, node: fx.Node) -> None:
         call = operator_call(node)
@@ -184,11 +206,10 @@ class _Priced:
 
     def _image(self, node: object) -> torch.Tensor | None:
         """The traced image of a node, the first one if it gives several values; None if there is none."""
-        value = self.site.value(node) if isinstance(node, fx.Node) else None
-        if isinstance(value, tuple | list) and value:
-            value = value[0]
-        is_image = isinstance(value, torch.Tensor) and value.dim() in (4, 5)
-        return value if is_image else None
+        value: Any = self.site.value(node) if isinstance(node, fx.Node) else None
+        if isinstance(value, tuple | list):
+            value = next(iter(value), None)
+        return value if isinstance(value, torch.Tensor) and value.dim() in (4, 5) else None
 
     def _images_of(self, node: fx.Node) -> Iterator[fx.Node]:
         return (given for given in node.all_input_nodes if self._image(given) is not None)

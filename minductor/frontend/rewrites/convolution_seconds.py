@@ -3,12 +3,12 @@
 Takes a convolution of an ATen graph. Gives the seconds that it takes longer than the best form of it, with contiguous
 images and with channels-last ones; and the seconds of a copy from one layout to the other. Refuses nothing.
 
-Libraries compute a convolution in a layout of their own and bring operands and results to it. The seconds of these
-copies are what the layouts differ by. oneDNN brings contiguous images and unpacked weights to blocks of channels; packed
-weights with channels-last images are taken as they are. cuDNN's kernels for its matrix units take channels-last images.
+Libraries compute a convolution in a layout of their own and bring operands and results to it. The layouts differ by the
+seconds of these copies. oneDNN brings contiguous images and unpacked weights to blocks of channels; it takes packed
+weights and channels-last images as they are. cuDNN's kernels for matrix units take channels-last images.
 
-The rates were fitted to single convolutions of image models, by oneDNN on two cores and by cuDNN on an H200. A size that
-changes from call to call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
+The rates were fitted to single convolutions of image models by oneDNN on two cores. A size that changes from call to
+call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
 """
 
 from __future__ import annotations
@@ -96,6 +96,11 @@ def can_pack(site: Site, weight: object) -> bool:
     )
 
 
+def is_head(each: Convolution) -> bool:
+    """Whether a 1x1 convolution has so few results that oneDNN is slow for channels-last images."""
+    return each.window == 1 and each.outputs <= FEW_OUTPUTS and each.groups == 1
+
+
 def layout_seconds(each: Convolution, *, dtype: torch.dtype, is_gpu: bool, is_packed: bool) -> tuple[float, float]:
     """The seconds that contiguous and channels-last images cost a convolution, above its best form."""
     if is_gpu:
@@ -137,9 +142,7 @@ def _channels_last_penalty(each: Convolution, *, is_packed: bool) -> float:
     if each.is_depthwise and each.window >= LARGE_WINDOW:
         is_small = is_packed and each.images == 1 and each.pixels <= SMALL_IMAGE
         return 0.0 if is_small else each.macs / _LARGE_DEPTHWISE_RATE
-    if each.window == 1 and each.outputs <= FEW_OUTPUTS and each.groups == 1:
-        return each.input_bytes / _FEW_OUTPUTS_RATE
-    return 0.0
+    return each.input_bytes / _FEW_OUTPUTS_RATE if is_head(each) else 0.0
 
 
 def _gpu_seconds(each: Convolution, dtype: torch.dtype) -> tuple[float, float]:

@@ -18,8 +18,9 @@ the cheapest one. Where two choices cost the same, a node is on the second side.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 ALWAYS = 1e9  # seconds: more than any choice costs
 _FIRST, _SECOND = 0, 1  # the numbers of the two ends of the flow
@@ -79,12 +80,12 @@ class TwoSides:
         found = self._reached()
         return found if _SECOND in found else {}
 
-    def _push(self, levels: dict[int, int], left: list[object]) -> float:
+    def _push(self, levels: dict[int, int], left: list[Iterator[int]]) -> float:
         """Sends as much as one path of increasing steps takes; 0 if there is no such path."""
         path = [_FIRST]
         while path[-1] != _SECOND:
             node = path[-1]
-            for other in left[node]:  # type: ignore[attr-defined]
+            for other in left[node]:
                 if self.edges[node][other] > _NONE and levels.get(other) == levels[node] + 1:
                     path.append(other)
                     break
@@ -92,7 +93,7 @@ class TwoSides:
                 path.pop()
                 if not path:
                     return 0.0
-        pairs = list(zip(path, path[1:], strict=False))
+        pairs = list(pairwise(path))
         flow = min(self.edges[a][b] for a, b in pairs)
         for a, b in pairs:
             self.edges[a][b] -= flow

@@ -15,9 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-PACKS = tuple(
-    f"mkldnn::_reorder_{name}_weight" for name in ("linear", "convolution", "convolution_transpose")
-)
+PACKS = tuple(f"mkldnn::_reorder_{name}_weight" for name in ("linear", "convolution", "convolution_transpose"))
 
 
 def traced(
