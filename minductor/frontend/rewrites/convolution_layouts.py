@@ -36,33 +36,15 @@ from minductor.frontend.rewrites.rewrite_row import Site
 CONVOLUTION = torch.ops.aten.convolution.default
 
 # operators whose result has the layout of their operand, beside pointwise ones
-_FOLLOWING = frozenset(
-    f"aten.{name}"
-    for name in [
-        "_native_batch_norm_legit_no_training",
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "max_pool2d_with_indices",
-        "max_pool3d_with_indices",
-        "avg_pool2d",
-        "avg_pool3d",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool3d",
-        "adaptive_max_pool2d",
-        "cat",
-        "constant_pad_nd",
-        "_prelu_kernel",
-        "upsample_nearest2d",
-        "upsample_bilinear2d",
-        "_to_copy",
-        "slice",
-        "expand",
-    ]
+_FOLLOWING_NAMES = (
+    "_native_batch_norm_legit_no_training native_batch_norm _native_batch_norm_legit max_pool2d_with_indices"
+    " max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d"
+    " cat constant_pad_nd _prelu_kernel upsample_nearest2d upsample_bilinear2d _to_copy slice expand"
 )
+_FOLLOWING = frozenset(f"aten.{name}" for name in _FOLLOWING_NAMES.split())
 # operators that read either layout at the same cost, and give little
-_REDUCING = frozenset(
-    f"aten.{name}" for name in ["mean", "sum", "amax", "amin", "var", "var_mean", "argmax", "any", "all"]
-)
+_REDUCING_NAMES = "mean sum amax amin var var_mean argmax any all"
+_REDUCING = frozenset(f"aten.{name}" for name in _REDUCING_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True)
