@@ -48,6 +48,7 @@ from minductor.frontend.capture.captured_graph import (
     TensorMeta,
 )
 from minductor.frontend.capture.user_places import Sources
+from minductor.frontend.freezing.split_frozen_graph import FOLDED
 from minductor.frontend.quirks.torch_versions import (
     donated_indices,
     has_guards,
@@ -98,7 +99,8 @@ class _Reader:
                 case "placeholder":
                     number = len(self.inputs)
                     meta = self._input_meta(node)
-                    self.inputs.append(GraphInput(node.name, meta, number in statics, number in donated))
+                    is_static = number in statics or FOLDED in node.meta
+                    self.inputs.append(GraphInput(node.name, meta, is_static, number in donated))
                 case "get_attr":
                     self._attribute(node)
                 case "output":

@@ -87,6 +87,7 @@ def _row(name: str, docs: str, activations: Mapping[str, Any], *, is_on: bool) -
         conditions=(has_numbers,),
         replace=replace,
         keeps_strides=False,
+        packs=True,
         is_on=is_on,
     )
 

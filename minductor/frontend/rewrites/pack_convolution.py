@@ -96,4 +96,5 @@ PACK_CONVOLUTION = Rewrite(
     conditions=(has_packable_weight, has_channels_last_images, has_many_results),
     replace=replace,
     keeps_strides=False,
+    packs=True,
 )

@@ -59,6 +59,8 @@ class Rewrite:
             taken. None: the rewrite never costs time.
         keeps_strides: False if the new value may have other strides than the old one. What follows is then traced
             again, and a value that the caller sees is copied to the old strides.
+        packs: whether the new calls read packed weights, which fit one processor: `minductor.export` leaves the rewrite
+            out.
         is_on: whether the rewrite applies unless the option `rewrites` says otherwise.
     """
 
@@ -71,7 +73,23 @@ class Rewrite:
     conditions: tuple[Condition, ...] = ()
     seconds: Callable[[Any, Site], tuple[float, float]] | None = None
     keeps_strides: bool = True
+    packs: bool = False
     is_on: bool = True
+
+
+def row_objection(row: Any) -> str:
+    """The reason why an object is no row that can apply; "" if it is one."""
+    if not isinstance(row, Rewrite):
+        return f"{row!r} is no minductor.Rewrite"
+    if not isinstance(row.name, str) or not row.name.isidentifier():
+        return f"the name {row.name!r} is no identifier"
+    if row.level not in LEVELS:
+        return f"the level {row.level!r} of {row.name} is none of {', '.join(LEVELS)}"
+    if not isinstance(row.anchors, tuple) or not all("." in str(anchor) for anchor in row.anchors) or not row.anchors:
+        return f"the anchors {row.anchors!r} of {row.name} are no tuple of names such as 'aten.softmax'"
+    if not isinstance(row.conditions, tuple):
+        return f"the conditions {row.conditions!r} of {row.name} are no tuple of functions"
+    return ""
 
 
 class RewriteNote(NamedTuple):

@@ -48,8 +48,8 @@ class FrozenCall:
 
         Args:
             call: takes the graph's arguments and the folded values behind them, in one list.
-            fold: computes the folded values from all weights.
-            weights: the numbers of the arguments that are weights, and their names for errors.
+            fold: computes the folded values from the weights.
+            weights: the numbers of the arguments that `fold` takes, and their names for errors.
         """
         self.call = call
         self.fold = fold
@@ -80,8 +80,7 @@ class FrozenCall:
                 drop = _Drop(weakref.ref(self), key)
                 references = tuple(weakref.ref(weight, drop) for weight in weights)
                 versions = tuple(map(_version, weights))
-                with torch.no_grad():
-                    found = FoldedWeights(references, versions, tuple(self.fold(*weights)))
+                found = FoldedWeights(references, versions, _computed(self.fold, weights))
                 self.sets[key] = found
                 while len(self.sets) > MAX_SETS:
                     self.sets.popitem(last=False)
@@ -109,6 +108,15 @@ class _Drop:
         owner = self.owner()
         if owner is not None:
             owner.drop(self.key)
+
+
+def _computed(fold: Callable[..., tuple[Any, ...]], weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What `fold` gives, whatever modes of autograd and autocast the caller is in; it is there for all streams."""
+    with torch.inference_mode(mode=False), torch.no_grad(), torch._C._DisableAutocast():
+        values = tuple(fold(*weights))
+    for device in {value.device for value in values if value.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+    return values
 
 
 def _version(weight: torch.Tensor) -> int:
