@@ -23,6 +23,7 @@ from minductor.frontend.rewrites.convolution_layouts import (
     LayoutChoice,
     choose_layouts,
     is_channels_last,
+    is_laid_out,
     is_saved,
 )
 from minductor.frontend.rewrites.operator_calls import OperatorCall, operator_call
@@ -77,7 +78,7 @@ def replace(match: Convolutions, site: Site) -> Mapping[fx.Node, fx.Node]:
         call = _call(node)
         site.before = node
         x, weight = call.get("input"), call.get("weight")
-        if is_channels_last(layouts.value(x)) != wants:
+        if not is_laid_out(layouts.value(x), is_last=wants):
             if (x, wants) not in copies:
                 copies[x, wants] = _copied(site, x, wants=wants)
             x = copies[x, wants]
@@ -123,9 +124,8 @@ class _Layouts:
 def _changes(match: Convolutions, site: Site) -> bool:
     """Whether the choice asks for another layout than today's anywhere."""
     choice = match.choice
-    return any(not is_channels_last(site.value(node)) for node in choice.channels_last) or any(
-        is_channels_last(site.value(node)) for node in choice.contiguous
-    )
+    wanted = {**dict.fromkeys(choice.contiguous, False), **dict.fromkeys(choice.channels_last, True)}
+    return any(not is_laid_out(site.value(node), is_last=is_last) for node, is_last in wanted.items())
 
 
 def _call(node: fx.Node) -> OperatorCall:

@@ -208,6 +208,12 @@ def is_channels_last(value: torch.Tensor) -> bool:
     return layout_of(value).is_channels_last
 
 
+def is_laid_out(value: torch.Tensor, *, is_last: bool) -> bool:
+    """Whether an image has a layout for all values of its symbols; one of one channel or one pixel has both."""
+    layout = layout_of(value)
+    return layout.is_channels_last if is_last else layout.is_contiguous
+
+
 def _is_strictly_last(weight: torch.Tensor) -> bool:
     """Whether a weight is channels-last and not contiguous, so that the library gives channels-last results."""
     return is_channels_last(weight) and not layout_of(weight).is_contiguous
