@@ -18,8 +18,7 @@ from minductor.driver_tasks.graph_rewrites import GraphRewrites, rewrite_aten
 from minductor.frontend.quirks.eager_strides import layout_of
 from minductor.frontend.torch_graph.decompositions import decompositions
 from minductor.options import Options
-from minductor.target import by_name
-from minductor.target import Env
+from minductor.target import Env, by_name
 
 CONVOLUTIONS = ("aten.convolution", "mkldnn._convolution_pointwise", "mkldnn._convolution_transpose_pointwise")
 
