@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from minductor.frontend.rewrites.rewrite_row import Level, Rewrite, RewriteNote
     from minductor.ir.report.report import Report
     from minductor.target import Env
-    from minductor.tracing.trace import Trace
 
 REWRITES = "minductor_rewrites"  # the key in an ATen graph module's metadata
 
@@ -174,10 +173,11 @@ def rewrite_aten(gm: Any, env: Env, own: Sequence[Rewrite]) -> Rewritten:
     return done if done.is_complete else _joined(done, apply_level(gm, "aten", env, own))
 
 
-def trace_rewrites(trace: Trace, role: str, done: Rewritten) -> None:
-    """Traces the stage "rewrites", if a rewrite was applied or nearly was, or if anything was folded."""
+def trace_rewrites(trace: Any, role: str, done: Rewritten) -> None:
+    """Tells a Trace of the stage "rewrites", if a rewrite was applied or nearly was, or if anything was folded."""
     if done.notes or done.frozen_bytes:
-        trace.stage(role, "rewrites", done.seconds, done.counts(), list(map(str, done.notes)), None, str)
+        notes = list(map(str, done.notes))
+        trace.stage(role, "rewrites", done.seconds, done.counts(), notes, None, lambda: "\n".join(notes))
 
 
 def with_rewrites(report: Report, done: Rewritten) -> Report:

@@ -29,6 +29,10 @@ LAYOUT_SECONDS = f"{REWRITES}.convolution_seconds"
 PACK_CONVOLUTION = f"{REWRITES}.pack_convolution"
 POST_OPS = f"{REWRITES}.convolution_post_ops"
 FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
+APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
+VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
+LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
+FROZEN_CALL = "minductor.runtime.launch.frozen_call"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
@@ -236,4 +240,32 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("norm-of-changing-weights", FOLD_BATCH_NORM, "has_frozen_weights", "not site.is_frozen(node)", "False"),
     Mutant("norm-of-two-axes", FOLD_BATCH_NORM, "has_one_channel_axis", 'get("groups") != 1', 'get("groups") == 0'),
     Mutant("norm-without-eps", FOLD_BATCH_NORM, "replace", 'norm.get("eps")', "0.0"),
+    # --- rewrites of the graph, and frozen weights
+    Mutant("rewrite-reader-forgotten", APPLY_REWRITES, "general_objection", "user not in own", "user not in own and 0"),
+    Mutant("rewrite-moves-reads", APPLY_REWRITES, "_write_between", "and writes_memory(node)", "and not node.name"),
+    Mutant("rewrite-loses-write", APPLY_REWRITES, "general_objection", "if writes_memory(node) and", "if False and"),
+    Mutant("rewrite-mixes-modes", APPLY_REWRITES, "general_objection", "in own}) > 1", "in own}) > 2"),
+    Mutant("rewrite-at-any-price", APPLY_REWRITES, "_Walk._objection", "if not after < before", "if after < before"),
+    Mutant("rewrite-alias-unseen", APPLY_REWRITES, "_Walk._wrong_value", "if was != now:", "if was and not now:"),
+    Mutant("rewrite-dtype-unseen", VALUE_LAYOUTS, "difference", "if (keeps", 'if fact != "dtype" and (keeps'),
+    Mutant(
+        "rewrite-size-unseen", VALUE_LAYOUTS, "difference", "if (keeps", 'if fact not in ("size", "strides") and (keeps'
+    ),
+    Mutant("rewrite-strides-unseen", VALUE_LAYOUTS, "difference", "keeps_strides or fact", "fact"),
+    Mutant("rewrite-strides-returned", LAYOUT_CHANGES, "LayoutChanges._restore", "self._has_moved", "lambda _: False"),
+    Mutant(
+        "frozen-version-ignored",
+        FROZEN_CALL,
+        "FrozenCall.__call__",
+        "if versions != folded.versions:",
+        "if versions and not folded.versions:",
+    ),
+    Mutant(
+        "frozen-identity-ignored",
+        FROZEN_CALL,
+        "FrozenCall.__call__",
+        "latest is not None and latest[0] == key",
+        "latest",
+    ),
+    Mutant("frozen-weights-kept", FROZEN_CALL, "_Drop.__call__", "owner.drop(self.key)", "owner.drop(())"),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import minductor.frontend.lower as lower
 
 FRONTEND = Path(lower.__file__).parents[1]
+SITE = "rewrite_row.py"
 FOLDERS = ("graph_passes", "lower", "lowering_context", "rules")
 
 
@@ -38,6 +39,7 @@ def test_the_table_names_each_file_that_asks_for_the_target() -> None:
 
 
 def test_other_files_of_the_front_end_ask_for_no_target() -> None:
-    others = [path for path in FRONTEND.rglob("*.py") if path.parent.name not in FOLDERS]
+    """But for `Site.is_gpu`, which rewrites of torch's graphs ask: no row of the table above is about these."""
+    others = [path for path in FRONTEND.rglob("*.py") if path.parent.name not in FOLDERS and path.name != SITE]
     asking = [ast.walk(ast.parse(path.read_text("utf-8"))) for path in others]
     assert not [node for nodes in asking for node in nodes if isinstance(node, ast.Attribute) and asks(node)]

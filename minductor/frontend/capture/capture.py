@@ -48,7 +48,6 @@ from minductor.frontend.capture.captured_graph import (
     TensorMeta,
 )
 from minductor.frontend.capture.user_places import Sources
-from minductor.frontend.freezing.split_frozen_graph import FOLDED
 from minductor.frontend.quirks.torch_versions import (
     donated_indices,
     has_guards,
@@ -60,6 +59,8 @@ from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Token, symbols_in
 
 if TYPE_CHECKING:  # a graph of the store needs no estimates
     from minductor.core.expressions.hints import Hints
+
+FOLDED = "minductor_folded"  # the key in the metadata of an input that holds what a frozen graph computed once
 
 
 def capture(gm: fx.GraphModule, role: Role) -> Graph:

@@ -40,7 +40,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind, OutputSpec
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind
 
 from minductor.core.errors import NotExportable, UnsupportedInput
 from minductor.frontend.exported.tied_weights import merge_tied_weights, weights_in_one_memory
@@ -173,11 +173,13 @@ def _rewritten(
     rewrite(module)
     signature, results = program.graph_signature, module.graph.output_node().args[0]
     assert isinstance(results, Sequence)
-    specs = [_named(spec, value) for spec, value in zip(signature.output_specs, results, strict=True)]
+    given = zip(signature.input_specs, graph.find_nodes(op="placeholder"), strict=True)
+    inputs = [_renamed(spec, node) for spec, node in given]
+    outputs = [_renamed(spec, value) for spec, value in zip(signature.output_specs, results, strict=True)]
     return torch.export.ExportedProgram(
         module,
         module.graph,
-        ExportGraphSignature(signature.input_specs, specs),
+        ExportGraphSignature(inputs, outputs),
         program.state_dict,
         program.range_constraints,
         program.module_call_graph,
@@ -187,10 +189,10 @@ def _rewritten(
     )
 
 
-def _named(spec: OutputSpec, value: Any) -> OutputSpec:
-    """The row of a result, with the name of the node that gives it now."""
+def _renamed(spec: Any, value: Any) -> Any:
+    """The row of an argument or a result, with the name of its node now."""
     is_renamed = isinstance(value, fx.Node) and spec.arg.name != value.name
-    return OutputSpec(spec.kind, replace(spec.arg, name=value.name), spec.target) if is_renamed else spec
+    return replace(spec, arg=replace(spec.arg, name=value.name)) if is_renamed else spec
 
 
 def _with_window_offsets(found: Exported) -> Exported:

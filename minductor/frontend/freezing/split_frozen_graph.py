@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from minductor.frontend.capture.capture import FOLDED
 from minductor.frontend.quirks.torch_versions import input_path
 
-FOLDED = "minductor_folded"  # the key in the metadata of an input that holds a folded value
 MAX_GROWTH = 4  # a folded value has at most so many times the bytes of the weights that it comes from
 SMALL_BYTES = 4096  # a value of at most this size is folded in any case
 

@@ -1,7 +1,7 @@
 """Changes of a torch.fx graph that can be taken back.
 
-Takes changes one by one, and does them. `undo` brings the graph back to what it was before the first. Nodes are erased
-by nobody here: who erases a node has made up its mind.
+Takes changes one by one, and does them. Gives the graph back as it was before the first change, by `undo`. Refuses
+nothing. An erased node cannot be brought back, so nodes are erased once no change will be taken back.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ STEPS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
     lambda a, b: a + b.sum(),
     lambda a, b: torch.cat([a, a], 0),
     lambda a, b: a.expand(2, *a.shape),
-    lambda a, b: a.mul_(2),
+    lambda a, b: a if 0 in a.stride() else a.mul_(2),
     lambda a, b: a.softmax(-1),
     lambda a, b: a.as_strided((2, 2), (2, 1)),
 )
@@ -57,7 +57,7 @@ def sharing(values: Sequence[Tensor]) -> list[int]:
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 9), st.integers(0, 9)), max_size=6),
     st.lists(st.integers(0, 9), min_size=1, max_size=4),
