@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "layout-windows-alike",
         LAYOUT_SECONDS,
-        "_channels_last_penalty",
+        "_contiguous_seconds",
         "each.window >= LARGE_WINDOW",
         "each.window >= 1000",
     ),
@@ -232,7 +232,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'user.op == "output"',
         'user.op == "root"',
     ),
-    Mutant("pack-any-weight", PACK_CONVOLUTION, "has_packable_weight", "not site.is_frozen(weight)", "False"),
+    Mutant("pack-any-weight", LAYOUT_SECONDS, "can_pack", "not site.is_frozen(weight)", "False"),
     Mutant("pack-contiguous", PACK_CONVOLUTION, "has_channels_last_images", "if is_channels_last(x)", "if True"),
     Mutant("pack-few-results", PACK_CONVOLUTION, "has_many_results", "if is_head(each)", "if False"),
     Mutant("pack-numbers-turned", PACK_CONVOLUTION, "replace", "(padding, stride, dil", "(stride, padding, dil"),

@@ -78,15 +78,16 @@ def replace(match: Convolutions, site: Site) -> Mapping[fx.Node, fx.Node]:
         call = _call(node)
         site.before = node
         x, weight = call.get("input"), call.get("weight")
+        given = made.get(x, x)  # the old convolution is erased
         if not is_laid_out(layouts.value(x), is_last=wants):
             if (x, wants) not in copies:
-                copies[x, wants] = _copied(site, x, wants=wants)
-            x = copies[x, wants]
+                copies[x, wants] = _copied(site, given, wants=wants)
+            given = copies[x, wants]
         if wants and _copies_weight(weight, site):
             weight = _copied(site, weight, wants=True)
-        if node is match.result or (x, weight) != (call.get("input"), call.get("weight")):
+        if node is match.result or (given, weight) != (x, call.get("weight")):
             rest = [value for name, value in call.arguments.items() if name not in ("input", "weight")]
-            made[node] = site.write(CONVOLUTION, x, weight, *rest)
+            made[node] = site.write(CONVOLUTION, given, weight, *rest)
     site.before = match.result
     return made
 
