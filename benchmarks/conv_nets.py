@@ -214,8 +214,17 @@ def compiled(form: str, net: nn.Module) -> Any:
     if kind == "eager":
         return net.to(memory_format=torch.channels_last) if how else net
     if kind == "inductor":
-        return torch.compile(net, options={"freezing": True} if how == "frozen" else None)
+        return torch.compile(net, backend=freezing_inductor if how == "frozen" else "inductor")
     return torch.compile(net, backend="minductor", options=dict(OPTIONS[how]))
+
+
+def freezing_inductor(gm: Any, inputs: Sequence[Any]) -> Any:
+    """TorchInductor with its switch for frozen weights."""
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    with config.patch(freezing=True):
+        return compile_fx(gm, inputs)
 
 
 def prepared(form: str, net: nn.Module, images: Tensor, context: Callable[[], Any]) -> tuple[Callable[[], Any], float]:

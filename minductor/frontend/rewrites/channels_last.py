@@ -77,8 +77,9 @@ def replace(match: Convolutions, site: Site) -> Mapping[fx.Node, fx.Node]:
     for node, wants in layouts.walk():
         call = _call(node)
         site.before = node
-        x, weight = call.get("input"), call.get("weight")
-        given = made.get(x, x)  # the old convolution is erased
+        x: fx.Node = call.get("input")
+        weight: fx.Node = call.get("weight")
+        given: fx.Node = made.get(x, x)  # the old convolution is erased
         if not is_laid_out(layouts.value(x), is_last=wants):
             if (x, wants) not in copies:
                 copies[x, wants] = _copied(site, given, wants=wants)
