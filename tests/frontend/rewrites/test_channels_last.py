@@ -49,6 +49,7 @@ class Residual(nn.Module):
 
 MATCHES: dict[str, Callable[[], nn.Module]] = {
     "two": lambda: classifier(Conv(16, 16, 3)),
+    "in a row": lambda: classifier(Conv(16, 16, 3), Conv(16, 16, 1), Conv(16, 16, 3)),
     "strided": lambda: classifier(Conv(16, 32, 3, stride=2)),
     "depthwise": lambda: classifier(Conv(16, 16, 3, groups=16), nn.Hardswish(), Conv(16, 16, 3, groups=16)),
     "depthwise5": lambda: classifier(nn.Conv2d(16, 16, 5, padding=2, groups=16), nn.SiLU(), Conv(16, 16, 3)),
