@@ -24,6 +24,11 @@ CHOICES = "minductor.ir.program.choices"
 LEARNED = "minductor.heuristics.learned"
 WAYS = "minductor.passes.schedule.ways"
 JOIN = "minductor.passes.rewriting.join_kernels"
+REWRITES = "minductor.frontend.rewrites"
+LAYOUT_SECONDS = f"{REWRITES}.convolution_seconds"
+PACK_CONVOLUTION = f"{REWRITES}.pack_convolution"
+POST_OPS = f"{REWRITES}.convolution_post_ops"
+FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
 APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
@@ -196,6 +201,45 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
+    # --- rewrites of convolutions
+    Mutant("layout-copies-free", LAYOUT_SECONDS, "copy_seconds", "2 * nbytes / _COPY_RATE", "0.0"),
+    Mutant(
+        "layout-weights-free",
+        LAYOUT_SECONDS,
+        "_unpacked_seconds",
+        "each.weight_bytes / _WEIGHT_RATE_LAST",
+        "0.0",
+    ),
+    Mutant(
+        "layout-windows-alike",
+        LAYOUT_SECONDS,
+        "_contiguous_seconds",
+        "each.window >= LARGE_WINDOW",
+        "each.window >= 1000",
+    ),
+    Mutant("layout-results-alike", LAYOUT_SECONDS, "is_head", "each.outputs <= FEW_OUTPUTS", "each.outputs <= 0"),
+    Mutant(
+        "layout-of-float64",
+        LAYOUT_SECONDS,
+        "has_layouts",
+        "(dtype == torch.float32 and torch.backends",
+        "(dtype.is_floating_point and torch.backends",
+    ),
+    Mutant(
+        "layout-saved-operands",
+        f"{REWRITES}.convolution_layouts",
+        "is_saved",
+        'user.op == "output"',
+        'user.op == "root"',
+    ),
+    Mutant("pack-any-weight", LAYOUT_SECONDS, "can_pack", "not site.is_frozen(weight)", "False"),
+    Mutant("pack-contiguous", PACK_CONVOLUTION, "has_channels_last_images", "if is_channels_last(x)", "if True"),
+    Mutant("pack-few-results", PACK_CONVOLUTION, "has_many_results", "if is_head(each)", "if False"),
+    Mutant("pack-numbers-turned", PACK_CONVOLUTION, "replace", "(padding, stride, dil", "(stride, padding, dil"),
+    Mutant("post-op-wrong-slope", POST_OPS, "_leaky_relu", "0.01", "0.02"),
+    Mutant("norm-of-changing-weights", FOLD_BATCH_NORM, "has_frozen_weights", "not site.is_frozen(node)", "False"),
+    Mutant("norm-of-two-axes", FOLD_BATCH_NORM, "has_one_channel_axis", 'get("groups") != 1', 'get("groups") == 0'),
+    Mutant("norm-without-eps", FOLD_BATCH_NORM, "replace", 'norm.get("eps")', "0.0"),
     # --- rewrites of the graph, and frozen weights
     Mutant("rewrite-reader-forgotten", APPLY_REWRITES, "general_objection", "user not in own", "user not in own and 0"),
     Mutant("rewrite-moves-reads", APPLY_REWRITES, "_write_between", "and writes_memory(node)", "and not node.name"),

@@ -3,11 +3,11 @@
 Takes the Env, and rows of the user's and of a backend. Gives the rows of one level, in the order in which they apply.
 Refuses names in the option `rewrites` that no row has (BadOptionValue, with the nearest name).
 
->>> selected("-fold_batchnorm", ())
+>>> selected("-fold_batchnorm", ())  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
 minductor.core.errors.BadOptionValue: [MD002] option 'rewrites' does not take '-fold_batchnorm' (str)
-  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: fold_batch_norm
+  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: channels_last, ...
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minductor.core.errors import BadOptionValue, suggestion
+from minductor.frontend.rewrites.channels_last import CHANNELS_LAST
+from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, POST_OPS
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
+from minductor.frontend.rewrites.pack_convolution import PACK_CONVOLUTION
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
 
 ALL = "all"  # in the option, the name of every row
 
-REWRITES: tuple[Rewrite, ...] = (FOLD_BATCH_NORM,)
+REWRITES: tuple[Rewrite, ...] = (
+    CHANNELS_LAST,
+    FOLD_BATCH_NORM,
+    PACK_CONVOLUTION,
+    POST_OPS,
+    CLAMPING_POST_OPS,
+)
 
 
 def selected(option: str, own: Sequence[Rewrite]) -> Mapping[Level, Sequence[Rewrite]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,21 +17,27 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
-PACKS = ("mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight")
+PACKS = tuple(f"mkldnn::_reorder_{name}_weight" for name in ("linear", "convolution", "convolution_transpose"))
 
 
-def traced(node: fx.Node, value_key: str, autocast: Sequence[tuple[Any, ...]] = ()) -> Any:
+def traced(
+    node: fx.Node,
+    value_key: str,
+    autocast: Sequence[tuple[Any, ...]] = (),
+    values: Mapping[fx.Node, Any] = MappingProxyType({}),
+) -> Any:
     """The value of a node's call on the traced values of its arguments.
 
     Args:
         node: a node that calls a function or a method.
         value_key: the metadata that holds traced values.
         autocast: the arguments of the autocast regions in which the call runs.
+        values: traced values that stand in for those in the metadata, by node.
 
     Raises:
         Exception: what the operator raises for such arguments.
     """
-    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta[value_key])
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: values[n] if n in values else n.meta[value_key])
     mode = _fake_mode(node, value_key)
     target: Any = node.target
     with ExitStack() as stack:
@@ -72,6 +79,14 @@ def _convolution(x: torch.Tensor, w: torch.Tensor, bias: Any, *rest: Any) -> tor
     return torch.empty_like(sizes, memory_format=form)
 
 
+def _transposed_convolution(x: torch.Tensor, w: torch.Tensor, bias: Any, *rest: Any) -> torch.Tensor:
+    """The value of `_convolution_transpose_pointwise` with a packed weight."""
+    padding, output_padding, stride, dilation, groups, *_ = rest
+    sizes = torch.ops.aten.convolution(x, w, bias, stride, padding, dilation, True, output_padding, groups)
+    form = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
+    return torch.empty_like(sizes, memory_format=form)
+
+
 def _convolution_binary(x: torch.Tensor, other: torch.Tensor, w: torch.Tensor, *rest: Any) -> torch.Tensor:
     return _convolution(x, w, *rest)
 
@@ -83,6 +98,7 @@ def _linear_binary(x: torch.Tensor, other: torch.Tensor, w: torch.Tensor, *rest:
 _VALUES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(PACKS, packed_weight),
     "mkldnn::_convolution_pointwise": _convolution,
+    "mkldnn::_convolution_transpose_pointwise": _transposed_convolution,
     "mkldnn::_convolution_pointwise.binary": _convolution_binary,
     "mkldnn::_linear_pointwise.binary": _linear_binary,
 }

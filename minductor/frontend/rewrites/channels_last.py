@@ -1,0 +1,174 @@
+"""The row `channels_last`: convolutions take images in the layout that is estimated to be the fastest.
+
+Takes an ATen graph with convolutions. Gives the graph with copies to channels-last images in front of the convolutions
+that want them, and copies back where a convolution or the caller wants contiguous images. Refuses graphs in which the
+copies would take longer than they save.
+
+The choice is made once for all convolutions of a graph (`convolution_layouts.py`). A copy becomes part of the kernel in
+front of it, if there is one. Weights that are the same at each call are copied once; on GPUs, whose library copies
+weights anyway, they are copied at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from minductor.frontend.rewrites.convolution_layouts import (
+    CONVOLUTION,
+    LayoutChoice,
+    choose_layouts,
+    is_channels_last,
+    is_laid_out,
+    is_saved,
+)
+from minductor.frontend.rewrites.operator_calls import OperatorCall, operator_call
+from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
+from minductor.frontend.rewrites.traced_values import traced
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolutions(Match):
+    """All convolutions of a graph, in order."""
+
+    nodes: tuple[fx.Node, ...]
+    choice: LayoutChoice
+
+
+def find(site: Site) -> Convolutions | None:
+    """All convolutions, if the anchor is the first one that takes images."""
+    nodes = [
+        node for node in site.anchor.graph.find_nodes(op="call_function", target=CONVOLUTION) if _is_2d(node, site)
+    ]
+    if not nodes or nodes[0] is not site.anchor:
+        return None
+    return Convolutions(result=site.anchor, nodes=tuple(nodes), choice=choose_layouts(site))
+
+
+def has_no_backward(match: Convolutions, site: Site) -> str:
+    """A backward graph was traced for the strides that the saved images have."""
+    del site
+    saved = [node for node in match.nodes if (call := operator_call(node)) is not None and is_saved(call)]
+    return f"a backward needs the operands of {saved[0].name} as they are" if saved else ""
+
+
+def saves_time(match: Convolutions, site: Site) -> str:
+    """The best layouts must be cheaper than those of today."""
+    choice = match.choice
+    if _changes(match, site):
+        return ""
+    if not choice.channels_last and not choice.contiguous_seconds and not choice.last_seconds:
+        return "the library computes these convolutions in one layout only"
+    us = (choice.contiguous_seconds * 1e6, choice.last_seconds * 1e6)
+    return f"the layouts of today cost an estimated {us[0]:.3g} us, channels-last images would cost {us[1]:.3g} us"
+
+
+def replace(match: Convolutions, site: Site) -> Mapping[fx.Node, fx.Node]:
+    """The convolutions with copies of their operands in front of them."""
+    made: dict[fx.Node, fx.Node] = {}
+    copies: dict[tuple[fx.Node, bool], fx.Node] = {}
+    layouts = _Layouts(site, match)
+    for node, wants in layouts.walk():
+        call = _call(node)
+        site.before = node
+        x: fx.Node = call.get("input")
+        weight: fx.Node = call.get("weight")
+        given: fx.Node = made.get(x, x)  # the old convolution is erased
+        if not is_laid_out(layouts.value(x), is_last=wants):
+            if (x, wants) not in copies:
+                copies[x, wants] = _copied(site, given, wants=wants)
+            given = copies[x, wants]
+        if wants and _copies_weight(weight, site):
+            weight = _copied(site, weight, wants=True)
+        if node is match.result or (given, weight) != (x, call.get("weight")):
+            rest = [value for name, value in call.arguments.items() if name not in ("input", "weight")]
+            made[node] = site.write(CONVOLUTION, given, weight, *rest)
+    site.before = match.result
+    return made
+
+
+class _Layouts:
+    """The layouts that a graph's values will have, in the order of its nodes."""
+
+    def __init__(self, site: Site, match: Convolutions) -> None:
+        self.site = site
+        choice = match.choice
+        self.wanted = {n: n in choice.channels_last for n in choice.channels_last | choice.contiguous}
+        self.changed: dict[fx.Node, Any] = {}
+
+    def value(self, node: fx.Node) -> Any:
+        """The value that a node will have."""
+        return self.changed.get(node, node.meta.get(self.site.value_key))
+
+    def walk(self) -> Any:
+        """Each convolution, once the values in front of it are known, and whether it wants channels-last images."""
+        for node in list(self.site.anchor.graph.nodes):
+            if node in self.wanted:
+                wants = self.wanted[node]
+                yield node, wants
+                self.changed[node] = _laid_out(self.site.value(node), wants=wants)
+            elif node.op != "output" and any(given in self.changed for given in node.all_input_nodes):
+                self._follow(node)
+
+    def _follow(self, node: fx.Node) -> None:
+        try:
+            self.changed[node] = traced(node, self.site.value_key, values=self.changed)
+        except Exception:  # such as a view that the new strides do not allow: it reads a copy with the old ones
+            return
+
+
+def _changes(match: Convolutions, site: Site) -> bool:
+    """Whether the choice asks for another layout than today's anywhere."""
+    choice = match.choice
+    wanted = {**dict.fromkeys(choice.contiguous, False), **dict.fromkeys(choice.channels_last, True)}
+    return any(not is_laid_out(site.value(node), is_last=is_last) for node, is_last in wanted.items())
+
+
+def _call(node: fx.Node) -> OperatorCall:
+    call = operator_call(node)
+    assert call is not None
+    return call
+
+
+def _copies_weight(weight: fx.Node, site: Site) -> bool:
+    """Whether the weight's layout is changed here: once if it is frozen, at each call on GPUs."""
+    is_once = bool(site.frozen) and site.is_frozen(weight)
+    return (is_once or site.is_gpu) and not is_channels_last(site.value(weight))
+
+
+def _copied(site: Site, node: fx.Node, *, wants: bool) -> fx.Node:
+    return site.write(aten.clone.default, node, memory_format=_format(site.value(node), wants=wants))
+
+
+def _format(value: torch.Tensor, *, wants: bool) -> torch.memory_format:
+    if not wants:
+        return torch.contiguous_format
+    return torch.channels_last if value.dim() == 4 else torch.channels_last_3d
+
+
+def _laid_out(value: torch.Tensor, *, wants: bool) -> torch.Tensor:
+    """A traced value with the strides of the layout."""
+    return torch.empty_like(value, memory_format=_format(value, wants=wants))
+
+
+def _is_2d(node: fx.Node, site: Site) -> bool:
+    value = site.tensor(node)
+    return value is not None and value.dim() in (4, 5)
+
+
+CHANNELS_LAST = Rewrite(
+    name="channels_last",
+    docs="Convolutions take images in the layout that is estimated to be the fastest.",
+    level="aten",
+    anchors=("aten.convolution",),
+    find=find,
+    conditions=(has_no_backward, saves_time),
+    replace=replace,
+    keeps_strides=False,
+)

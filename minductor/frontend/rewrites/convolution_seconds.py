@@ -1,0 +1,177 @@
+"""Estimates what the two layouts of images cost a convolution, for the choice between them.
+
+Takes a convolution of an ATen graph. Gives the seconds that it takes longer than the best form of it, with contiguous
+images and with channels-last ones; and the seconds of a copy from one layout to the other. Refuses nothing.
+
+Libraries compute a convolution in a layout of their own and bring operands and results to it. The layouts differ by the
+seconds of these copies. oneDNN brings contiguous images and unpacked weights to blocks of channels; it takes packed
+weights and channels-last images as they are. cuDNN's kernels for matrix units take channels-last images.
+
+The rates were fitted to single convolutions of image models by oneDNN on two cores. A size that changes from call to
+call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from minductor.frontend.rewrites.operator_calls import OperatorCall
+from minductor.frontend.rewrites.rewrite_row import Site
+from minductor.target import NOMINAL
+
+STAND_IN = 32  # counts for a size that is no number
+
+# CPU, bytes or operations a second
+_IMAGE_RATE = 25e9  # images that oneDNN brings to its blocks and back
+_WEIGHT_RATE = 11e9  # weights that it brings to its blocks, with contiguous images
+_WEIGHT_RATE_LAST = 4e9  # the same with channels-last images, for which the kernel wants other blocks
+_CALL = 3e-5  # seconds more for a call that brings anything to blocks
+_COPY_RATE = 1.2e10  # a copy of ours from one layout to the other, alone or as part of a kernel
+_LARGE_DEPTHWISE_RATE = 3e10  # multiply-adds a second that are lost by large depthwise windows on channels-last images
+_FEW_OUTPUTS_RATE = 2.5e9  # bytes of images that a 1x1 convolution with few results reads, channels-last
+LARGE_WINDOW = 49  # elements of a window, from which depthwise convolutions are faster on contiguous images
+SMALL_IMAGE = 14 * 14  # pixels: at most so many of one image are faster channels-last even there
+FEW_OUTPUTS = 2
+
+# GPU
+_GPU_CALL = 4e-6  # seconds of the launch of a copy
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution in numbers. Sizes that change from call to call count as STAND_IN."""
+
+    is_transposed: bool
+    is_depthwise: bool
+    groups: int
+    images: int
+    pixels: int  # of one result
+    window: int  # elements
+    inputs: int  # channels
+    outputs: int
+    input_bytes: int
+    output_bytes: int
+    weight_bytes: int
+    macs: int  # multiply-adds
+
+
+def convolution(call: OperatorCall, site: Site, node: fx.Node) -> Convolution:
+    """The numbers of a call of `aten.convolution` at `node`."""
+    x, w, result = (site.value(each) for each in (call.get("input"), call.get("weight"), node))
+    groups, is_transposed = number(call.get("groups")), bool(call.get("transposed"))
+    images, inputs, *_ = sizes(x)
+    _, outputs, *pixels = sizes(result)
+    window = prod(sizes(w)[2:])
+    macs = images * inputs // groups * outputs * window * prod(sizes(x)[2:] if is_transposed else pixels)
+    return Convolution(
+        is_transposed=is_transposed,
+        is_depthwise=groups > 1 and groups == inputs,
+        groups=groups,
+        images=images,
+        pixels=prod(pixels),
+        window=window,
+        inputs=inputs,
+        outputs=outputs,
+        input_bytes=nbytes(x),
+        output_bytes=nbytes(result),
+        weight_bytes=nbytes(w),
+        macs=macs,
+    )
+
+
+def can_pack(site: Site, weight: object) -> bool:
+    """Whether oneDNN packs a weight of this dtype once: it is frozen, and this processor computes in the dtype."""
+    value = site.tensor(weight)
+    if value is None or value.device.type != "cpu" or not site.is_frozen(weight) or value.dim() not in (4, 5):
+        return False
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return False
+    return value.dtype == torch.float32 or (
+        value.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def is_head(each: Convolution) -> bool:
+    """Whether a 1x1 convolution has so few results that oneDNN is slow for channels-last images."""
+    return each.window == 1 and each.outputs <= FEW_OUTPUTS and each.groups == 1
+
+
+def layout_seconds(each: Convolution, *, dtype: torch.dtype, is_gpu: bool, is_packed: bool) -> tuple[float, float]:
+    """The seconds that contiguous and channels-last images cost a convolution, above its best form."""
+    if is_gpu:
+        return _gpu_seconds(each, dtype)
+    return _packed_seconds(each) if is_packed else _unpacked_seconds(each)
+
+
+def has_layouts(dtype: torch.dtype, *, is_gpu: bool, is_packed: bool) -> bool:
+    """Whether the library computes convolutions of this dtype faster in one of the layouts."""
+    if is_gpu:
+        is_short = torch.backends.cudnn.allow_tf32
+        return dtype in (torch.float16, torch.bfloat16) or (dtype == torch.float32 and is_short)
+    return is_packed or (dtype == torch.float32 and torch.backends.mkldnn.is_available())
+
+
+def copy_seconds(nbytes: int, *, is_gpu: bool) -> float:
+    """The seconds of a copy of an image from one layout to the other."""
+    return 2 * nbytes / (0.7 * NOMINAL.bandwidth) if is_gpu else 2 * nbytes / _COPY_RATE
+
+
+def _contiguous_seconds(each: Convolution) -> float:
+    if each.is_depthwise and each.window >= LARGE_WINDOW:
+        return 0.0
+    images = each.input_bytes + each.output_bytes
+    return images / _IMAGE_RATE + each.weight_bytes / _WEIGHT_RATE + _CALL
+
+
+def _packed_seconds(each: Convolution) -> tuple[float, float]:
+    return _contiguous_seconds(each), _channels_last_penalty(each, is_packed=True)
+
+
+def _unpacked_seconds(each: Convolution) -> tuple[float, float]:
+    last = each.weight_bytes / _WEIGHT_RATE_LAST + _channels_last_penalty(each, is_packed=False)
+    return _contiguous_seconds(each), last
+
+
+def _channels_last_penalty(each: Convolution, *, is_packed: bool) -> float:
+    """The seconds that are lost where oneDNN's kernels for channels-last images are the slower ones."""
+    if each.is_depthwise and each.window >= LARGE_WINDOW:
+        is_small = is_packed and each.images == 1 and each.pixels <= SMALL_IMAGE
+        return 0.0 if is_small else each.macs / _LARGE_DEPTHWISE_RATE
+    return each.input_bytes / _FEW_OUTPUTS_RATE if is_head(each) else 0.0
+
+
+def _gpu_seconds(each: Convolution, dtype: torch.dtype) -> tuple[float, float]:
+    """cuDNN copies the operand and the result of a contiguous convolution; not those of torch's own depthwise one."""
+    copied = 0.0 if each.is_depthwise else 2 * (each.input_bytes + each.output_bytes) / (0.7 * NOMINAL.bandwidth)
+    is_grouped = each.groups > 1 and not each.is_depthwise
+    if is_grouped or (each.is_depthwise and dtype == torch.float32):
+        return 0.0, copied + _GPU_CALL  # cuDNN has few such kernels for channels-last images
+    return (copied + 2 * _GPU_CALL if copied else 0.0), 0.0
+
+
+def sizes(value: torch.Tensor) -> list[int]:
+    """The sizes of a traced tensor, as numbers."""
+    return [number(n) for n in value.shape]
+
+
+def nbytes(value: torch.Tensor) -> int:
+    """The bytes of a traced tensor, as a number."""
+    return prod(sizes(value)) * value.itemsize
+
+
+def number(n: Any) -> int:
+    """A size as a number; a symbol in it counts as STAND_IN.
+
+    >>> number(7)
+    7
+    """
+    if isinstance(n, int):
+        return int(n)
+    known = n.node.maybe_as_int()
+    expression = n.node.expr
+    return known if known is not None else int(expression.subs(dict.fromkeys(expression.free_symbols, STAND_IN)))
