@@ -5,8 +5,8 @@ that want them, and copies back where a convolution or the caller wants contiguo
 copies would take longer than they save.
 
 The choice is made once for all convolutions of a graph (`convolution_layouts.py`). A copy becomes part of the kernel in
-front of it, if there is one. Weights that are the same at each call are copied once; on GPUs, whose library copies
-weights anyway, they are copied at each call.
+front of it, if there is one. Weights that are the same at each call are copied once; others are left to the library,
+which copies them within its call.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from minductor.frontend.rewrites.convolution_layouts import (
     LayoutChoice,
     choose_layouts,
     is_channels_last,
+    is_frozen_weight,
     is_laid_out,
     is_saved,
 )
@@ -137,9 +138,8 @@ def _call(node: fx.Node) -> OperatorCall:
 
 
 def _copies_weight(weight: fx.Node, site: Site) -> bool:
-    """Whether the weight's layout is changed here: once if it is frozen, at each call on GPUs."""
-    is_once = bool(site.frozen) and site.is_frozen(weight)
-    return (is_once or site.is_gpu) and not is_channels_last(site.value(weight))
+    """Whether the weight's layout is changed here, which is once."""
+    return is_frozen_weight(site, weight) and not is_channels_last(site.value(weight))
 
 
 def _copied(site: Site, node: fx.Node, *, wants: bool) -> fx.Node:

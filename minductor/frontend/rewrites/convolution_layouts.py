@@ -158,7 +158,8 @@ class _Priced:
             return
         self.free.append(node)
         priced = convolution(call, self.site, node)
-        before, after = layout_seconds(priced, dtype=dtype, is_gpu=self.site.is_gpu, is_packed=is_packed)
+        facts = {"is_gpu": self.site.is_gpu, "is_packed": is_packed, "is_frozen": is_frozen_weight(self.site, weight)}
+        before, after = layout_seconds(priced, dtype=dtype, **facts)
         self.prices.append((node, before, after))
         self._join(node, x)
 
@@ -195,6 +196,11 @@ class _Priced:
 
     def _images_of(self, node: fx.Node) -> Iterator[fx.Node]:
         return (given for given in node.all_input_nodes if self._image(given) is not None)
+
+
+def is_frozen_weight(site: Site, weight: object) -> bool:
+    """Whether a weight is brought to another layout once: it is a frozen node of a frozen graph."""
+    return bool(site.frozen) and site.is_frozen(weight)
 
 
 def is_saved(call: Any) -> bool:

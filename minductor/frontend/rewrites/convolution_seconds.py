@@ -5,10 +5,11 @@ images and with channels-last ones; and the seconds of a copy from one layout to
 
 Libraries compute a convolution in a layout of their own and bring operands and results to it. The layouts differ by the
 seconds of these copies. oneDNN brings contiguous images and unpacked weights to blocks of channels; it takes packed
-weights and channels-last images as they are. cuDNN's kernels for matrix units take channels-last images.
+weights and channels-last images as they are. cuDNN's kernels for matrix units take channels-last images; its kernels
+for float32 without TF32 are faster on contiguous ones.
 
-The rates were fitted to single convolutions of image models by oneDNN on two cores. A size that changes from call to
-call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
+The rates were fitted to single convolutions of image models: by oneDNN on two cores, by cuDNN on an H200. A size that
+changes from call to call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,15 @@ SMALL_IMAGE = 14 * 14  # pixels: at most so many of one image are faster channel
 FEW_OUTPUTS = 2
 
 # GPU
-_GPU_CALL = 4e-6  # seconds of the launch of a copy
+_GPU_COPY_RATE = 3.2e12  # bytes a second, read and written, of the copies that cuDNN makes of contiguous images
+_GPU_WEIGHT_RATE = 1.1e12  # bytes a second of the weights that it copies to channels-last at each call
+_GPU_CALL = 2.2e-6  # seconds of the launch of such a copy
+_GPU_HOST = 4e-6  # seconds more in which the host launches it, beside a channels-last call
+_GPU_DEPTHWISE = 6.8e-12  # seconds more for an element of a result of a depthwise convolution of contiguous images
+_GPU_FLOAT32_RATE = 4.5e13  # multiply-adds a second that float32 kernels lose on channels-last images
+_GPU_FLOAT32_IMAGES = 2e12  # bytes a second of the images, for the same kernels
+_GPU_GROUPED_RATE = 5e11  # bytes a second of the images of grouped convolutions, channels-last
+LARGE_IMAGE = 28 * 28  # pixels of a result, from which 1x1 convolutions read contiguous images as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +110,28 @@ def is_head(each: Convolution) -> bool:
     return each.window == 1 and each.outputs <= FEW_OUTPUTS and each.groups == 1
 
 
-def layout_seconds(each: Convolution, *, dtype: torch.dtype, is_gpu: bool, is_packed: bool) -> tuple[float, float]:
-    """The seconds that contiguous and channels-last images cost a convolution, above its best form."""
+def layout_seconds(
+    each: Convolution, *, dtype: torch.dtype, is_gpu: bool, is_packed: bool, is_frozen: bool
+) -> tuple[float, float]:
+    """The seconds that contiguous and channels-last images cost a convolution, above its best form.
+
+    `is_packed`: oneDNN packs the weight once. `is_frozen`: the weight is brought to the layout of the images once.
+    """
     if is_gpu:
-        return _gpu_seconds(each, dtype)
+        return _gpu_seconds(each, is_short=is_short(dtype), is_frozen=is_frozen)
     return _packed_seconds(each) if is_packed else _unpacked_seconds(each)
 
 
 def has_layouts(dtype: torch.dtype, *, is_gpu: bool, is_packed: bool) -> bool:
     """Whether the library computes convolutions of this dtype faster in one of the layouts."""
     if is_gpu:
-        is_short = torch.backends.cudnn.allow_tf32
-        return dtype in (torch.float16, torch.bfloat16) or (dtype == torch.float32 and is_short)
+        return dtype in (torch.float16, torch.bfloat16, torch.float32)
     return is_packed or (dtype == torch.float32 and torch.backends.mkldnn.is_available())
+
+
+def is_short(dtype: torch.dtype) -> bool:
+    """Whether a GPU's matrix unit computes convolutions of a dtype: in 16 bits, and float32 as TF32."""
+    return dtype in (torch.float16, torch.bfloat16) or (dtype == torch.float32 and torch.backends.cudnn.allow_tf32)
 
 
 def copy_seconds(nbytes: int, *, is_gpu: bool) -> float:
@@ -145,13 +163,20 @@ def _channels_last_penalty(each: Convolution, *, is_packed: bool) -> float:
     return each.input_bytes / _FEW_OUTPUTS_RATE if is_head(each) else 0.0
 
 
-def _gpu_seconds(each: Convolution, dtype: torch.dtype) -> tuple[float, float]:
-    """cuDNN copies the operand and the result of a contiguous convolution; not those of torch's own depthwise one."""
-    copied = 0.0 if each.is_depthwise else 2 * (each.input_bytes + each.output_bytes) / (0.7 * NOMINAL.bandwidth)
-    is_grouped = each.groups > 1 and not each.is_depthwise
-    if is_grouped or (each.is_depthwise and dtype == torch.float32):
-        return 0.0, copied + _GPU_CALL  # cuDNN has few such kernels for channels-last images
-    return (copied + 2 * _GPU_CALL if copied else 0.0), 0.0
+def _gpu_seconds(each: Convolution, *, is_short: bool, is_frozen: bool) -> tuple[float, float]:
+    """The same for cuDNN. A depthwise convolution is torch's own kernel, which reads channels-last images in order."""
+    images = each.input_bytes + each.output_bytes
+    if each.is_depthwise:
+        return each.images * each.outputs * each.pixels * _GPU_DEPTHWISE, 0.0
+    if each.groups > 1:
+        return 0.0, images / _GPU_GROUPED_RATE  # cuDNN has few such kernels for channels-last images
+    copied = 0.0 if is_frozen or each.window == 1 else _GPU_CALL + _GPU_HOST + each.weight_bytes / _GPU_WEIGHT_RATE
+    if not is_short:
+        return 0.0, each.macs / _GPU_FLOAT32_RATE + images / _GPU_FLOAT32_IMAGES + copied
+    if each.window == 1 and each.pixels >= LARGE_IMAGE:
+        return 0.0, 0.0
+    weight = each.weight_bytes / _GPU_WEIGHT_RATE  # is copied for contiguous images too
+    return 2 * images / _GPU_COPY_RATE + 2 * _GPU_CALL + weight, copied
 
 
 def sizes(value: torch.Tensor) -> list[int]:

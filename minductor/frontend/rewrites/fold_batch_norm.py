@@ -18,6 +18,7 @@ from torch import fx
 
 from minductor.frontend.rewrites.operator_calls import OperatorCall
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
+from minductor.frontend.rewrites.split_bias import has_own_kernel_for_bias, write_biased
 
 aten = torch.ops.aten
 # operator -> the names of its operand, weight and bias
@@ -111,7 +112,9 @@ def replace(match: NormOfConvolution, site: Site) -> fx.Node:
     if convolution.op != "aten.convolution":
         return site.write(aten.addmm.default, made_bias, match.operand, made_weight)
     rest = [value for name, value in convolution.arguments.items() if name not in ("input", "weight", "bias")]
-    return site.write(aten.convolution.default, match.operand, made_weight, made_bias, *rest)
+    if not has_own_kernel_for_bias(site, convolution):
+        return site.write(aten.convolution.default, match.operand, made_weight, made_bias, *rest)
+    return write_biased(site, match.operand, made_weight, made_bias, rest)
 
 
 def _wide(site: Site, node: Any) -> fx.Node:

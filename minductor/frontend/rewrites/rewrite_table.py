@@ -20,10 +20,12 @@ from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, 
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
 from minductor.frontend.rewrites.pack_convolution import PACK_CONVOLUTION
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
+from minductor.frontend.rewrites.split_bias import SPLIT_BIAS
 
 ALL = "all"  # in the option, the name of every row
 
 REWRITES: tuple[Rewrite, ...] = (
+    SPLIT_BIAS,
     CHANNELS_LAST,
     FOLD_BATCH_NORM,
     PACK_CONVOLUTION,
