@@ -114,12 +114,13 @@ def apply_level(gm: Any, level: Level, env: Env, own: Sequence[Rewrite], frozen:
         own: rows of the user's and of a backend, tried behind ours.
         frozen: the nodes that have the same value at each call.
     """
+    from minductor.driver_tasks.placement import placed_for_rewrites
     from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
     from minductor.frontend.rewrites.rewrite_table import selected
 
     start = time.perf_counter()
     rows = selected(env.options.rewrites, own)[level]
-    notes = apply_rewrites(gm, rows, env, frozen=frozen) if rows else ()
+    notes = apply_rewrites(gm, rows, placed_for_rewrites(gm, env), frozen=frozen) if rows else ()
     return Rewritten(notes, time.perf_counter() - start)
 
 

@@ -15,12 +15,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minductor.core.errors import BadOptionValue, suggestion
+from minductor.frontend.rewrites.addmm_activation import ADDMM_ACTIVATION
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
+from minductor.frontend.rewrites.int8_linear import INT8_LINEAR
+from minductor.frontend.rewrites.join_products import JOIN_PRODUCTS
+from minductor.frontend.rewrites.pack_linear import PACK_LINEAR
+from minductor.frontend.rewrites.pad_products import PAD_ALL_PRODUCTS, PAD_PRODUCTS, PAD_TRAINED_PRODUCTS
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
+from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
 
 ALL = "all"  # in the option, the name of every row
 
-REWRITES: tuple[Rewrite, ...] = (FOLD_BATCH_NORM,)
+REWRITES: tuple[Rewrite, ...] = (
+    INT8_LINEAR,
+    ADDMM_ACTIVATION,
+    PAD_TRAINED_PRODUCTS,
+    PAD_PRODUCTS,
+    PAD_ALL_PRODUCTS,
+    FOLD_BATCH_NORM,
+    WIDEN_PRODUCTS,
+    JOIN_PRODUCTS,
+    PACK_LINEAR,
+)
 
 
 def selected(option: str, own: Sequence[Rewrite]) -> Mapping[Level, Sequence[Rewrite]]:
