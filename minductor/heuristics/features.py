@@ -64,7 +64,12 @@ OF_PADDING: Mapping[str, str] = {
     "result_copied": "bytes of the result if a reader needs it contiguous, else 0",
 }
 # By choice. These are the choices that can be learned; `bench/clients.py` says how each is measured.
-FEATURES: Mapping[str, Mapping[str, str]] = {"rows": OF_KERNEL, "cut": OF_CUT, "products": OF_PRODUCT, "padding": OF_PADDING}
+FEATURES: Mapping[str, Mapping[str, str]] = {
+    "rows": OF_KERNEL,
+    "cut": OF_CUT,
+    "products": OF_PRODUCT,
+    "padding": OF_PADDING,
+}
 LINE = 128  # bytes of a cache line
 LANES = 16  # elements: the widest vector of four-byte values
 

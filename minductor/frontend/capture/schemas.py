@@ -25,7 +25,8 @@ KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.", "mkldnn
 
 # Operators whose `out=` form computes directly into the result; most others compute elsewhere and copy.
 OUT_FORMS: Mapping[str, str] = {
-    f"aten.{name}.default": f"aten.{name}.out" for name in ("mm", "bmm", "addmm", "baddbmm", "_addmm_activation", "cumsum", "cumprod")
+    f"aten.{name}.default": f"aten.{name}.out"
+    for name in ("mm", "bmm", "addmm", "baddbmm", "_addmm_activation", "cumsum", "cumprod")
 }
 
 # Operators that are meant to stay calls, with the reason; any other call is made because no rule lowers it.

@@ -1,10 +1,10 @@
 """The row `addmm_activation`: a linear layer and its ReLU or GELU are one call of the GPU's library.
 
-Takes an addmm with a bias and the activation that alone reads it. Gives the library's product with the activation as its
-epilogue. Refuses other graphs than those of GPUs, scaled products, and the exact GELU, which the library does not have.
+Takes an addmm with a bias and the activation that alone reads it. Gives the library's product with the activation as
+its epilogue. Refuses other graphs than those of GPUs, scaled products, and the exact GELU, which the library lacks.
 
-The activation takes the unrounded sum, so 16-bit results are rounded once where eager rounds twice. The row is off until
-it is measured: a kernel of ours behind the product may do more than the activation in the same pass.
+The activation takes the unrounded sum, so 16-bit results are rounded once where eager rounds twice. The row is off
+until it is measured: a generated kernel behind the product may do more than the activation in the same pass.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ActivatedProduct(Match):
 
 
 def find(site: Site) -> ActivatedProduct | None:
-    """The activation at the anchor, if its operand is an addmm or a view of one."""
+    """The activation at the anchor of a graph for a GPU, if its operand is an addmm or a view of one."""
     activation = site.call(site.anchor)
     operand = None if activation is None else activation.first
-    if activation is None or not isinstance(operand, fx.Node):
+    if activation is None or not isinstance(operand, fx.Node) or not site.is_gpu:
         return None
     view, call = None, site.call(operand)
     if call is not None and call.op in _VIEWS:
@@ -45,12 +45,6 @@ def find(site: Site) -> ActivatedProduct | None:
         return None
     inside = (product.node,) if view is None else (product.node, view)
     return ActivatedProduct(result=site.anchor, inside=inside, product=product, activation=activation, view=view)
-
-
-def for_gpu(match: ActivatedProduct, site: Site) -> str:
-    """The graph is one for a GPU."""
-    del match
-    return "" if site.is_gpu else "only GPUs' libraries have such an epilogue"
 
 
 def has_bias(match: ActivatedProduct, site: Site) -> str:
@@ -81,7 +75,7 @@ ADDMM_ACTIVATION = Rewrite(
     level="aten",
     anchors=("aten.relu", "aten.gelu"),
     find=find,
-    conditions=(for_gpu, has_bias, has_epilogue),
+    conditions=(has_bias, has_epilogue),
     replace=replace,
     is_on=False,
 )

@@ -123,6 +123,7 @@ class _Walk:
                 raise self._wrong(row, match, f"{next(iter(node.users)).name} still reads {node.name}")
             self.graph.erase_node(node)
             self.erased.add(node)
+            self.frozen.discard(node)
         for node in site.written:
             if node.all_input_nodes and all(given in self.frozen for given in node.all_input_nodes):
                 self.frozen.add(node)

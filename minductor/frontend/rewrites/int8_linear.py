@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from minductor.frontend.rewrites.operator_calls import OperatorCall
-from minductor.frontend.rewrites.product_calls import ProductCall, cpu_graph, product_call, weight_of
+from minductor.frontend.rewrites.product_calls import ProductCall, is_for_cpu, product_call, weight_of
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
 
 aten = torch.ops.aten
@@ -34,10 +34,10 @@ class Int8Product(Match):
 
 
 def find(site: Site) -> Int8Product | None:
-    """The product at the anchor, its conversion and its scale."""
+    """The product at the anchor of a graph for the CPU, the conversion of its weight and the scale."""
     product = product_call(site, site.anchor)
     turned = None if product is None else weight_of(site, product)
-    if product is None or turned is None:
+    if product is None or turned is None or not is_for_cpu(site):
         return None
     scaled = site.call(turned)
     if scaled is not None and scaled.op == "aten.mul":
@@ -87,12 +87,6 @@ def _scaled_behind(site: Site, product: ProductCall, weight: fx.Node) -> Int8Pro
     return Int8Product(result=reader, inside=inside, **parts)
 
 
-def for_cpu(match: Int8Product, site: Site) -> str:
-    """The CPU of this machine computes the graph."""
-    del match
-    return cpu_graph(site)
-
-
 def adds_nothing(match: Int8Product, site: Site) -> str:
     """The product has no bias, which would be added before the scale."""
     del site
@@ -130,6 +124,6 @@ INT8_LINEAR = Rewrite(
     level="aten",
     anchors=("aten.mm", "aten.addmm"),
     find=find,
-    conditions=(for_cpu, adds_nothing, scales_columns, reads_plain_memory),
+    conditions=(adds_nothing, scales_columns, reads_plain_memory),
     replace=replace,
 )

@@ -22,7 +22,6 @@ from minductor.frontend.rewrites.product_calls import (
     LINEAR,
     ProductCall,
     bias_of,
-    cpu_graph,
     number,
     numbers,
     product_call,
@@ -122,8 +121,6 @@ def saves_time(match: ProductsOfOneOperand, site: Site) -> str:
     """The products are launched by a GPU; or are small, or the joined weight is worth packing."""
     if site.is_gpu:
         return ""
-    if why := cpu_graph(site):
-        return why
     rows = number(site.value(match.products[0].left).shape[0])
     inner = number(site.value(match.products[0].right).shape[0]) or 0
     columns = [numbers(site, product.right)[1] or 0 for product in match.products]

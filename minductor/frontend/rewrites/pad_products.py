@@ -18,7 +18,8 @@ its producer's kernel or is computed once, and the result is copied where a read
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace as replaced
+from dataclasses import dataclass
+from dataclasses import replace as replaced
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -57,6 +58,11 @@ class OddProduct(Match):
     pads: Pads
 
 
+def find_on_gpu(site: Site) -> OddProduct | None:
+    """The product at the anchor of a graph for a GPU, if a size that counts does not fit."""
+    return find(site) if site.is_gpu else None
+
+
 def find(site: Site) -> OddProduct | None:
     """The product at the anchor, if a size that counts does not fit."""
     product = product_call(site, site.anchor)
@@ -83,12 +89,6 @@ def _is_turned(value: torch.Tensor) -> bool:
     """Whether the columns of a matrix are contiguous in memory, and its rows are not."""
     rows, columns = value.stride()[-2:]
     return type(rows) is int and rows == 1 and not (type(columns) is int and columns == 1)
-
-
-def for_gpu(match: OddProduct, site: Site) -> str:
-    """The graph is one for a GPU."""
-    del match
-    return "" if site.is_gpu else "only GPUs have matrix units that need aligned sizes"
 
 
 def uses_matrix_unit(match: OddProduct, site: Site) -> str:
@@ -125,11 +125,19 @@ class Operand(NamedTuple):
     is_frozen: bool
     is_produced: bool
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether each call runs a kernel that does nothing but pad it."""
+        return not self.is_frozen and not self.is_produced
+
 
 def _operands(site: Site, match: OddProduct) -> Iterator[Operand]:
-    """The operands of a product that get pads."""
+    """The operands of a product that get pads, the base among them."""
     product, pads = match.product, match.pads
-    for node, counts in ((product.left, (pads.rows, pads.inner)), (product.right, (pads.inner, pads.columns))):
+    given = [(product.left, (pads.rows, pads.inner)), (product.right, (pads.inner, pads.columns))]
+    if product.base is not None:
+        given.append((product.base, pads[:2]))
+    for node, counts in given:
         if any(counts):
             nbytes = prod(n or 1 for n in numbers(site, node)) * site.value(node).itemsize
             yield Operand(nbytes, node in site.frozen, _is_produced(site, node))
@@ -180,7 +188,7 @@ def seconds(match: OddProduct, site: Site) -> tuple[float, float]:
     copied = 2 * _result_bytes(site, match)
     launches = int(copied > 0)
     for operand in _operands(site, match):
-        if not operand.is_frozen and not operand.is_produced:
+        if operand.is_copied:
             copied += 2 * operand.nbytes
             launches += 1
     before = SLOWER * of_product(rows, columns, inner)
@@ -210,7 +218,7 @@ def _features(site: Site, match: OddProduct) -> dict[str, float]:
         right_row=strides[1][1 if is_turned[1] else 0],
     )
     operands = list(_operands(site, match))
-    copied = [each.nbytes for each in operands if not each.is_frozen and not each.is_produced]
+    copied = [each.nbytes for each in operands if each.is_copied]
     fused = [each.nbytes for each in operands if each.is_produced and not each.is_frozen]
     pads = ProductPads(*match.pads, sum(copied), len(copied), sum(fused), _result_bytes(site, match))
     return padding_features(sizes, pads)
@@ -266,8 +274,8 @@ PAD_PRODUCTS = Rewrite(
     docs="A product whose sizes do not fit a GPU's matrix unit is padded with zeros, where that saves time.",
     level="aten",
     anchors=PRODUCTS,
-    find=find,
-    conditions=(for_gpu, uses_matrix_unit, is_left_to_library, saves_time),
+    find=find_on_gpu,
+    conditions=(uses_matrix_unit, is_left_to_library, saves_time),
     replace=replace,
     keeps_strides=False,
 )
@@ -281,6 +289,7 @@ PAD_ALL_PRODUCTS = replaced(
     PAD_PRODUCTS,
     name="pad_all_products",
     docs="Each product of odd sizes is padded with zeros, on any device and whatever it costs.",
+    find=find,
     conditions=(),
     is_on=False,
 )

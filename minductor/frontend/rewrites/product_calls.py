@@ -95,6 +95,6 @@ def weight_of(site: Site, call: ProductCall) -> fx.Node | None:
     return weight if is_turned else None
 
 
-def cpu_graph(site: Site) -> str:
-    """Why a graph is not one that this machine's CPU computes; "" if it is."""
-    return "" if site.device == "cpu" and site.env.target.kind == "cpu" else "oneDNN's operators are for CPUs"
+def is_for_cpu(site: Site) -> bool:
+    """Whether the CPU of this machine computes the graph, so that oneDNN's operators may."""
+    return site.device == "cpu" and site.env.target.kind == "cpu"

@@ -38,8 +38,6 @@ def is_view(node: fx.Node) -> bool:
 
 def _with_first(node: fx.Node, first: torch.Tensor, value_key: str) -> Any:
     """The value of a call with another first argument; a reshape must be a view."""
-    args, kwargs = fx.map_arg((node.args[1:], dict(node.kwargs)), lambda given: given.meta[value_key])
-    target: Any = node.target
-    if str(target) in _UNMARKED_VIEWS:
-        return first.view(*args, **kwargs)
-    return target(first, *args, **kwargs)
+    given: Any = fx.map_arg((node.args[1:], dict(node.kwargs)), lambda each: each.meta[value_key])
+    target: Any = torch.ops.aten.view.default if str(node.target) in _UNMARKED_VIEWS else node.target
+    return target(first, *given[0], **given[1])

@@ -18,11 +18,10 @@ import torch
 from torch import fx
 
 from minductor.frontend.rewrites.operator_calls import OperatorCall
-from minductor.frontend.rewrites.product_calls import LINEAR, PRODUCTS, cpu_graph, number
+from minductor.frontend.rewrites.product_calls import LINEAR, PRODUCTS, is_for_cpu, number
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
-NARROW = (torch.bfloat16, torch.float16)
 LEAST_ROWS, LEAST_ROWS_UNFROZEN = 8, 16  # of a product whose weight is widened once, and at each call
 CONVOLUTION = "aten.convolution"
 
@@ -37,9 +36,9 @@ class NarrowCall(Match):
 
 
 def find(site: Site) -> NarrowCall | None:
-    """The product or convolution at the anchor, if it computes in 16 bits."""
+    """The product or convolution at the anchor, if it computes in 16 bits on a CPU without instructions for them."""
     call, value = site.call(site.anchor), site.tensor(site.anchor)
-    if call is None or value is None or value.dtype not in NARROW:
+    if call is None or value is None or not is_for_cpu(site) or not is_slow(value.dtype):
         return None
     tensors = [each for each in call.arguments.values() if isinstance(each, fx.Node)]
     if len(tensors) < 2 or any(site.value(each).dtype != value.dtype for each in tensors):
@@ -48,13 +47,11 @@ def find(site: Site) -> NarrowCall | None:
     return NarrowCall(result=site.anchor, call=call, operand=operand, weight=weight)
 
 
-def for_slow_cpu(match: NarrowCall, site: Site) -> str:
-    """The CPU of this machine computes the graph, and has no instructions for the dtype."""
-    if why := cpu_graph(site):
-        return why
-    is_bfloat = site.value(match.result).dtype == torch.bfloat16
-    is_fast = mkldnn._is_mkldnn_bf16_supported() if is_bfloat else mkldnn._is_mkldnn_fp16_supported()
-    return "this CPU has instructions for 16-bit products" if is_fast else ""
+def is_slow(dtype: torch.dtype) -> bool:
+    """Whether this machine's CPU has no instructions for products of a 16-bit dtype; False for other dtypes."""
+    if dtype == torch.bfloat16:
+        return not mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float16 and not mkldnn._is_mkldnn_fp16_supported()
 
 
 def has_several_rows(match: NarrowCall, site: Site) -> str:
@@ -85,6 +82,6 @@ WIDEN_PRODUCTS = Rewrite(
     level="aten",
     anchors=(*PRODUCTS, CONVOLUTION),
     find=find,
-    conditions=(for_slow_cpu, has_several_rows),
+    conditions=(has_several_rows,),
     replace=replace,
 )
