@@ -19,6 +19,7 @@ from minductor.frontend.rewrites.product_calls import ProductCall, is_for_cpu, p
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
 
 aten = torch.ops.aten
+LANES = 32  # elements of the widest vector of bfloat16
 _VIEWS = ("aten.view", "aten._unsafe_view")
 
 
@@ -101,6 +102,13 @@ def scales_columns(match: Int8Product, site: Site) -> str:
     return "" if is_row else f"{match.scale.name} is not one bfloat16 number for each column"
 
 
+def has_whole_vectors(match: Int8Product, site: Site) -> str:
+    """The library reads the inner axis in vectors, past its end if it is odd."""
+    inner = site.value(match.weight).shape[1]
+    is_whole = type(inner) is int and inner % LANES == 0
+    return "" if is_whole else f"the inner axis, {inner}, is no multiple of {LANES}"
+
+
 def reads_plain_memory(match: Int8Product, site: Site) -> str:
     """The weight is contiguous, as the library needs it."""
     return "" if site.value(match.weight).is_contiguous() else f"{match.weight.name} is not contiguous"
@@ -124,6 +132,6 @@ INT8_LINEAR = Rewrite(
     level="aten",
     anchors=("aten.mm", "aten.addmm"),
     find=find,
-    conditions=(adds_nothing, scales_columns, reads_plain_memory),
+    conditions=(adds_nothing, scales_columns, has_whole_vectors, reads_plain_memory),
     replace=replace,
 )

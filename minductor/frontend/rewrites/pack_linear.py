@@ -1,11 +1,11 @@
 """The row `pack_linear`: a linear layer with a frozen weight is computed by oneDNN from a packed weight.
 
-Takes a product in a frozen graph for the CPU, and the clamping activation that may follow. Gives a call of oneDNN,
+Takes a product in a frozen graph for the CPU, and the activation that may follow. Gives a call of oneDNN,
 whose weight is packed once. Refuses products so small that the call itself, 15 us longer, takes what packing saves.
 
 Measured on an AVX2 machine by 1 and 2 threads: products of 2e6 multiply-adds with 2**18 weights are 1.05 to 1.3 and 1.1
-to 2 times as fast. Activations that clamp are free as part of oneDNN's call; a GELU, SiLU or sum is slower there than
-in a kernel behind the product, so these stay where they are.
+to 2 times as fast. A leaky ReLU or a hard swish is free as part of oneDNN's call. A GELU, SiLU or sum is slower there
+than in a kernel behind the product; a ReLU or a clamp of oneDNN's makes a number of NaN. So these stay where they are.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ LEAST, LEAST_WEIGHTS = 2_000_000, 1 << 18  # multiply-adds of a product and elem
 LEAST_ALONE = 32_000_000  # multiply-adds that are enough with a weight of any size
 LEAST_FOR_A_ROW = 1 << 21  # elements of the weight of a product of one row
 _VIEWS = ("aten.view", "aten._unsafe_view")
-_CLAMPS: Mapping[str, str] = {
-    "aten.relu": "relu",
-    "aten.hardtanh": "hardtanh",
+_ACTIVATIONS: Mapping[str, str] = {
     "aten.leaky_relu": "leaky_relu",
     "aten.hardswish": "hardswish",
 }
@@ -63,7 +61,7 @@ def find(site: Site) -> LinearLayer | None:
         view = last = reader
         reader = _only_reader(reader)
     activation = site.call(reader)
-    if activation is None or activation.op not in _CLAMPS or _scalars(activation) is None or reader is None:
+    if activation is None or activation.op not in _ACTIVATIONS or _scalars(activation) is None or reader is None:
         return LinearLayer(result=site.anchor, product=product)
     inside = (site.anchor,) if view is None else (site.anchor, view)
     return LinearLayer(result=reader, inside=inside, product=product, view=view, activation=activation)
@@ -75,12 +73,7 @@ def _only_reader(node: Any) -> fx.Node | None:
 
 def _scalars(activation: OperatorCall) -> Sequence[float] | None:
     """The numbers that oneDNN takes for an activation; None if one is missing."""
-    if activation.op == "aten.leaky_relu":
-        found = [activation.get("negative_slope", 0.01)]
-    elif activation.op == "aten.hardtanh":
-        found = [activation.get("min_val", -1), activation.get("max_val", 1)]
-    else:
-        found = []
+    found = [activation.get("negative_slope", 0.01)] if activation.op == "aten.leaky_relu" else []
     return [float(each) for each in found] if all(isinstance(each, int | float) for each in found) else None
 
 
@@ -140,7 +133,7 @@ def replace(match: LinearLayer, site: Site) -> fx.Node:
     packed = site.write(mkldnn._reorder_linear_weight.default, weight, rows if isinstance(rows, int) else None)
     kind, scalars = "none", []
     if match.activation is not None:
-        kind, scalars = _CLAMPS[match.activation.op], _scalars(match.activation)
+        kind, scalars = _ACTIVATIONS[match.activation.op], _scalars(match.activation)
     made = site.write(mkldnn._linear_pointwise.default, product.left, packed, product.base, kind, scalars, "")
     return made if match.view is None else site.write(aten.view.default, made, match.view.args[1])
 
