@@ -16,7 +16,6 @@ from torch import Tensor
 
 from minductor.bench.measure_options import Found, Function, asked
 from minductor.bench.measure_rows import log_uniform
-from minductor.frontend.rewrites.pad_products import PADDED, PLAIN, SHORT_SUM
 from minductor.ir.program.nodes import Kernel, Program
 
 USUAL = (64, 128, 256, 512, 768, 1024, 2048, 3072, 4096, 8192)  # of models
@@ -81,6 +80,8 @@ class PaddingCase(NamedTuple):
 
 def padding_cases(device: str) -> Iterator[PaddingCase]:
     """Functions without end, the same ones each time and on each device. One size at least does not fit."""
+    from minductor.frontend.rewrites.pad_products import SHORT_SUM
+
     draw = random.Random(0)
 
     def size() -> int:
@@ -108,5 +109,7 @@ def padding_options(function: Function, args: Sequence[Tensor], target: str) -> 
 
 def _by_estimate(program: Program) -> str:
     """Whether a kernel of the program pads."""
+    from minductor.frontend.rewrites.pad_products import PADDED, PLAIN
+
     origins = [origin for node in program.nodes if isinstance(node, Kernel) for origin in node.origins]
     return PADDED if any("constant_pad_nd" in str(origin) for origin in origins) else PLAIN

@@ -6,6 +6,7 @@ products share: sizes as numbers, frozen weights of linear layers, and whether a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ aten = torch.ops.aten
 PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
 LINEAR = ("aten.mm", "aten.addmm")
 # by operator the parameters of the left factor, the right factor, and the added matrix
-_PARAMETERS = {
+_PARAMETERS: Mapping[str, tuple[str, str, str]] = {
     "aten.mm": ("self", "mat2", ""),
     "aten.bmm": ("self", "mat2", ""),
     "aten.addmm": ("mat1", "mat2", "self"),
