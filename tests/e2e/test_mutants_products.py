@@ -117,6 +117,7 @@ def test_large_products_of_one_operand(compiled: Compile, done: list[Rewritten])
 
 
 @pytest.mark.must_fail_under("join-wrong-columns")
+@pytest.mark.golden(view=("kernel", "wrapper"), level="canonical")
 def test_joined_products(compiled: Compile, done: list[Rewritten]) -> None:
     module = Held(lambda x, a, b, c: (x @ a) * (x @ b) - (x @ c), *(torch.randn(64, 48) for _ in range(3)))
     compiled(module, torch.randn(16, 64), options=FREEZE)
@@ -188,6 +189,7 @@ def test_a_small_product_whose_factors_would_be_copied(compiled: Compile, done: 
 
 
 @pytest.mark.must_fail_under("pad-wrong-part")
+@pytest.mark.golden(view=("kernel", "wrapper"), level="canonical")
 def test_a_padded_product(compiled: Compile, done: list[Rewritten]) -> None:
     given = torch.randn(33, 37), torch.randn(37, 35)
     compiled(lambda a, b: torch.mm(a, b).cos(), *given, options={"rewrites": "+pad_all_products"})
