@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from minductor.backends import register_backend
     from minductor.core.errors import MinductorError, MinductorWarning
     from minductor.driver import Compiler
+    from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, RewriteNote, Site
     from minductor.frontend.torch_graph.control_deps import add_control_deps, control_deps
     from minductor.ir.report.report import Report
     from minductor.options import Options
@@ -35,8 +36,12 @@ __all__ = [
     "Compiler",
     "MinductorError",
     "MinductorWarning",
+    "Match",
     "Options",
     "Report",
+    "Rewrite",
+    "RewriteNote",
+    "Site",
     "add_control_deps",
     "compile_only",
     "control_deps",
@@ -53,8 +58,12 @@ PUBLIC: Mapping[str, str] = MappingProxyType(
         "Compiler": "minductor.driver",
         "MinductorError": "minductor.core.errors",
         "MinductorWarning": "minductor.core.errors",
+        "Match": "minductor.frontend.rewrites.rewrite_row",
         "Options": "minductor.options",
         "Report": "minductor.ir.report.report",
+        "Rewrite": "minductor.frontend.rewrites.rewrite_row",
+        "RewriteNote": "minductor.frontend.rewrites.rewrite_row",
+        "Site": "minductor.frontend.rewrites.rewrite_row",
         "add_control_deps": "minductor.frontend.torch_graph.control_deps",
         "compile_only": "minductor.api.compile_only",
         "control_deps": "minductor.frontend.torch_graph.control_deps",

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -228,6 +228,19 @@ def check_backend_options(options: Options) -> None:
     check_extra(options, rules)
 
 
+def rewrites_of(env: Env, devices: Iterable[str]) -> Sequence[Rewrite]:
+    """The rewrites of the backend that compiles a graph: that of the target, if the user named one, or of a device.
+
+    Args:
+        env: the options, and the target that the user named.
+        devices: the types of the graph's tensors, such as "cpu"; read only if the user named no target.
+    """
+    if env.options.target:
+        return find_backend(env.target.kind).rewrites
+    targets = [target_of_device(device) for device in devices if device not in ("cpu", "cuda", "meta")]
+    return next((find_backend(target.kind).rewrites for target in targets if target is not None), ())
+
+
 def options_for(backend: Backend, options: Options) -> Options:
     """`options` with each option of the backend: the user's value, or the default that the backend has now."""
     if backend.options is None and not options.extra:
@@ -374,6 +387,13 @@ def _misfit(backend: Backend) -> str:
         values: Any = getattr(backend, name)
         if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
             return f"its {name} are {values!r}, and no tuple of minductor.backends.{kind.__name__}"
+    if not isinstance(backend.rewrites, tuple):
+        return f"its rewrites are {backend.rewrites!r}, and no tuple of minductor.Rewrite"
+    if backend.rewrites:
+        from minductor.frontend.rewrites.rewrite_row import row_objection
+
+        if wrong := next(filter(None, map(row_objection, backend.rewrites)), ""):
+            return f"of its rewrites {wrong}"
     for name in ("wrappers", "externs"):
         if not isinstance(getattr(backend, name), Mapping):
             return f"its {name} are {getattr(backend, name)!r}, and no mapping"

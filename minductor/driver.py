@@ -21,7 +21,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from minductor.backends import Backend, check_backend_options, find_backend, find_target, fingerprint
+from minductor.backends import Backend, check_backend_options, find_backend, find_target, fingerprint, rewrites_of
 from minductor.core.errors import (
     FallbackRefused,
     LoadFailed,
@@ -30,11 +30,18 @@ from minductor.core.errors import (
     UnsupportedInput,
 )
 from minductor.core.warn import warn
-from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
+from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead, check_rewrites
 from minductor.driver_tasks.artefacts import Artefacts, report_files, stored_report, texts, variant_name
 from minductor.driver_tasks.collector import paused_collector
 from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
-from minductor.driver_tasks.graph_rewrites import GraphRewrites, Rewritten, rewrite_aten, with_rewrites
+from minductor.driver_tasks.graph_rewrites import (
+    GraphRewrites,
+    Rewritten,
+    devices_of_inputs,
+    rewrite_aten,
+    trace_rewrites,
+    with_rewrites,
+)
 from minductor.driver_tasks.placement import place
 from minductor.driver_tasks.stores import Stores, hints_file, serving
 from minductor.driver_tasks.wrapper_texts import python_calls, wrapper_text
@@ -117,10 +124,11 @@ class Compiler:
         """
         given = {"observer": observer, "graph_pass": graph_pass, "tuning_clock": tuning_clock}
         check_compiler({**given, "store": store, "trace": trace, "environ": environ})
+        check_rewrites(rewrites)
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
-        self.rewrites = tuple(rewrites)
+        self._rewrites = tuple(rewrites)
         self.is_dry = is_dry
         self._trace = trace
         self._stores = Stores(self.environ, store)
@@ -190,10 +198,10 @@ class Compiler:
         from minductor.frontend.torch_graph.split_joint_graph import split_joint_graph
 
         untraced: Callable[..., Any] = torch._dynamo.disable
-        replace_functions(gm)
         places = shared_inputs.window_offsets(gm, inputs)
-        rewrites = GraphRewrites(self._own_rewrites(env), env)
-        rewrites.rewrite_dynamo(gm)
+        rewrites = GraphRewrites(self._own_rewrites(gm, env), env)
+        rewrites.rewrite_dynamo(gm)  # before functions are replaced, which rewrites know by torch's names
+        replace_functions(gm)
         try:
             compiled = aot_module_simplified(
                 gm,
@@ -245,9 +253,9 @@ class Compiler:
             chosen = replace(chosen, deterministic=True)
         return Env(chosen, find_target(chosen.target or "cpu"))
 
-    def _own_rewrites(self, env: Env) -> Sequence[Rewrite]:
-        """The rewrites of the user's and of the backend of the target that the user named."""
-        return (*self.rewrites, *find_backend(env.target.kind).rewrites)
+    def _own_rewrites(self, gm: Any, env: Env) -> Sequence[Rewrite]:
+        """The rewrites of the user's, and of the backend that will compile a graph of Dynamo's or an ATen graph."""
+        return (*self._rewrites, *rewrites_of(env, devices_of_inputs(gm)))
 
     # --- from an ATen graph to its call
 
@@ -281,12 +289,11 @@ class Compiler:
         start = time.perf_counter()
         if name := unguarded_input(gm, is_backward=role == "backward"):
             raise UnsupportedInput(name, "memory that several inputs share, one of which is written")
-        rewritten = rewrite_aten(gm, env, self._own_rewrites(env))
+        rewritten = rewrite_aten(gm, env, self._own_rewrites(gm, env))
         if self.graph_pass is not None:
             self.graph_pass(gm)
             gm.recompile()  # eager may have to run it
-        if notes := list(map(str, rewritten.notes)):
-            self.trace(env).stage(role, "rewrites", rewritten.seconds, rewritten.counts(), notes, None, str)
+        trace_rewrites(self.trace(env), role, rewritten)
         try:
             graph, env, is_dry = self._place(capture(gm, role), env)
             key = self.key(graph, env, is_dry=is_dry)

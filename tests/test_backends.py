@@ -29,6 +29,7 @@ from minductor.backends import (
     options_for,
     register_backend,
     resolve,
+    rewrites_of,
     target_of_device,
     unregister_backend,
 )
@@ -39,7 +40,8 @@ from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import Plan
 from minductor.options import OptionRule, Options
 from minductor.runtime.store.store import Store
-from minductor.target import TARGETS, Env, Target
+from minductor.target import TARGETS, Env, Target, by_name
+from tests.rewrite_rows import SOFTMAX_OF_PRODUCT
 
 
 @dataclass(frozen=True)
@@ -374,3 +376,30 @@ def test_built_in_parts_exist(kind: str) -> None:
         module, _, name = part.partition(":")
         text = (Path(__file__).parents[1] / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
         assert f"def {name}(" in text, part
+
+
+def test_rewrites_are_those_of_the_target_or_of_the_device() -> None:
+    own = replace(TOY, rewrites=(SOFTMAX_OF_PRODUCT,))
+    register_backend(own)
+    try:
+        unnamed = Env(Options(), by_name("cpu"))
+        assert rewrites_of(unnamed, ["cpu", "toybox"]) == (SOFTMAX_OF_PRODUCT,)
+        assert rewrites_of(unnamed, ["cpu"]) == rewrites_of(unnamed, []) == ()
+        named = Env(Options.parse(options={"target": "toy_1"}), own.targets[0])
+        assert rewrites_of(named, ["cpu"]) == (SOFTMAX_OF_PRODUCT,)
+    finally:
+        unregister_backend("toy")
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "why"),
+    [
+        ([SOFTMAX_OF_PRODUCT], "and no tuple of minductor.Rewrite"),
+        ((5,), "of its rewrites 5 is no minductor.Rewrite"),
+        ((replace(SOFTMAX_OF_PRODUCT, level="late"),), "is none of torch, joint, aten, frozen"),
+        ((replace(SOFTMAX_OF_PRODUCT, anchors=("softmax",)),), "are no tuple of names such as 'aten.softmax'"),
+    ],
+)
+def test_rewrites_that_are_none(rewrites: tuple[object, ...], why: str) -> None:
+    with pytest.raises(BackendError, match=why):
+        register_backend(replace(TOY, rewrites=rewrites))

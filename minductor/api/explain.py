@@ -17,6 +17,7 @@ import importlib.util
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from minductor.tracing.trace import Record, Runs, Trace, new_notes, partition_li
 
 if TYPE_CHECKING:
     from minductor.ir.report.provenance import PlanCall, Provenance
+    from minductor.ir.report.report import Report
 
 # The largest difference that is taken for rounding, relative to the largest value of the ATen graph run in eager. A sum
 # in another order differs by a few ULP of its terms; a wrong index or operator differs by a thousand times this.
@@ -286,8 +288,7 @@ class Explainer(Compiler):
             step = Step("store", "the same graph was compiled above", record.text())
         else:
             text = "" if record.sources else record.text()
-            notes = tuple(record.notes) if record.stage == "rewrites" else ()  # a stage's are those of its value
-            step = Step(record.stage, record.summary(), text, notes, record.sources)
+            step = Step(record.stage, record.summary(), text, (), record.sources)
         self.roads[-1].steps.append(step)
         self.roads[-1].records.add(record)
 
@@ -452,11 +453,24 @@ def _report(compiled: Compiled, gm: Any) -> str:
     lines = [
         f"{facts.kernels} kernels, {facts.externs} extern calls, {facts.bytes} bytes moved, "
         f"{facts.operations} operations, {compiled.seconds * 1e3:.0f} ms to compile",
+        *_rewrites(facts),
         *(f"kernel {name}{modules.of_next(name)}" for name in facts.kernel_names),
         *(f"extern {op}: {reason}{modules.of_next(op)}" for op, reason in facts.extern_reasons),
         *partition_lines(facts, gm),
     ]
     return "\n".join(lines)
+
+
+def _rewrites(facts: Report) -> Iterator[str]:
+    """A line about rewrites of the graph and the bytes that it keeps of its weights, if there are any."""
+    applied = Counter(name for name, _, _, why in facts.rewrites if not why)
+    refused = Counter(name for name, _, _, why in facts.rewrites if why)
+    parts = [("rewrites", applied), ("not", refused)]
+    texts = [f"{word}: {', '.join(f'{name} {n}' for name, n in found.items())}" for word, found in parts if found]
+    if facts.frozen_bytes:
+        texts.append(f"frozen: {facts.frozen_bytes} bytes")
+    if texts:
+        yield "; ".join(texts)
 
 
 class _Modules:

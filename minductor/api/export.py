@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from minductor.core.errors import NotExportable, WrapperReplaced
 from minductor.driver_tasks.argument_checks import check_exported
+from minductor.driver_tasks.graph_rewrites import ExportRewrites, trace_rewrites
 from minductor.options import mapping_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from minductor.core.expressions.expr import Symbol
     from minductor.driver import Compiler
+    from minductor.driver_tasks.graph_rewrites import Rewritten
     from minductor.frontend.capture.captured_graph import Graph
     from minductor.frontend.exported.exported_program import Exported
     from minductor.frontend.exported.exported_program import Leaf as Argument
@@ -82,11 +84,14 @@ def export(
     if target.kind != "cpu":
         hint = "leave the target out; minductor.compile_only compiles for a GPU"
         raise NotExportable(f"a program for {target.name}", "packages run on the CPU", hint=hint)
-    found = read_program(export_program(program, args, kwargs, dynamic_shapes))
+    env = _env(options)
+    rewrites = ExportRewrites((), env, folds=True)
+    found = read_program(export_program(program, args, kwargs, dynamic_shapes), rewrites.rewrite_program)
     with refusing_eager():
+        rewritten = rewrites.rewrite_aten(found.gm)
         graph = capture(found.gm, "inference")
         _check(graph)
-        compiled = _compiled(graph, options)
+        compiled = _compiled(graph, env, rewritten, options)
     weights, constants = _weights(graph, found)
     manifest = _manifest(found, graph, compiled, weights)
     entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in _files(compiled, manifest).items()}
@@ -120,15 +125,21 @@ def _check(graph: Graph) -> None:
             raise NotExportable(given.name, f"it is on {given.meta.device}, and packages run on the CPU")
 
 
-def _compiled(graph: Graph, options: Mapping[str, object] | None) -> _Compiled:
-    """The compiled graph. Its wrapper is C++ where C++ suffices and the options name no other language."""
-    from minductor.backends import find_backend, find_target
-    from minductor.driver import Compiler
+def _env(options: Mapping[str, object] | None) -> Env:
+    from minductor.backends import find_target
     from minductor.options import Options
     from minductor.target import Env
 
+    return Env(Options.parse(None, {"wrapper": "cpp", **(options or {})}), find_target("cpu"))
+
+
+def _compiled(graph: Graph, env: Env, rewritten: Rewritten, options: Mapping[str, object] | None) -> _Compiled:
+    """The compiled graph. Its wrapper is C++ where C++ suffices and the options name no other language."""
+    from minductor.backends import find_backend
+    from minductor.driver import Compiler
+
     compiler = Compiler()
-    env = Env(Options.parse(None, {"wrapper": "cpp", **(options or {})}), find_target("cpu"))
+    trace_rewrites(compiler.trace(env), "inference", rewritten)
     with warnings.catch_warnings():
         if "wrapper" not in (options or {}):
             warnings.simplefilter("ignore", WrapperReplaced)

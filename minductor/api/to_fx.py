@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minductor.driver_tasks.argument_checks import check_exported
+from minductor.driver_tasks.graph_rewrites import ExportRewrites, trace_rewrites
 from minductor.options import mapping_of
 
 if TYPE_CHECKING:
@@ -67,14 +68,18 @@ def to_fx(
     from minductor.frontend.exported.exported_program import export_program, read_program, refusing_eager
 
     check_exported("to_fx", program, args, kwargs, dynamic_shapes)
-    found = read_program(export_program(program, args, kwargs, dynamic_shapes))
     chosen = {**mapping_of(options), "wrapper": "fx"}
     target = find_target(chosen.get("target") or "cpu")
+    env = Compiler().env(None, chosen)
+    rewrites = ExportRewrites((), env, folds=env.options.freeze)
+    found = read_program(export_program(program, args, kwargs, dynamic_shapes), rewrites.rewrite_program)
+    rewritten = rewrites.rewrite_aten(found.gm)
     # a program of CPU tensors gives the same graph on a machine with a GPU as on one without
     is_elsewhere = not (torch.cuda.is_available() and any(map(_is_on_gpu, found.gm.graph.nodes)))
     compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and is_elsewhere)
+    trace_rewrites(compiler.trace(env), "inference", rewritten)
     with refusing_eager():
-        module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
+        module, graph, env, guards = compiler.graph_module(found.gm, env)
     _called_as(module, found)
     inputs = graph.inputs[: len(graph.inputs) - len(found.state)]
     _insert(module, _checks(found.inputs, inputs, graph.symbols, guards))

@@ -11,7 +11,9 @@ import statistics
 
 from minductor.bench.bench_results import FirstCall, Results, Running, Samples
 from minductor.bench.bootstrap import Estimate, ratio
-from minductor.bench.claims import EAGER, OURS, PEER, Claim, peer_mean
+from minductor.bench.claims import EAGER, OURS, PEER, Claim, mean_speedup
+
+FROZEN = "frozen/"  # how the names of these cases begin
 
 
 def align(rows: list[list[str]]) -> str:
@@ -57,9 +59,10 @@ def subject(backends: tuple[str, ...]) -> str:
 
 def running_table(results: Results, claims: tuple[Claim, ...]) -> str:
     ours = subject(results.backends)
+    usual = [case for case in results.running if not case.case.startswith(FROZEN)]
     header = ["case", *(f"{name} ms" for name in results.backends)]
     rows = [[*header, f"{EAGER}/{ours} cpu", f"{PEER}/{ours} cpu", f"{PEER}/{ours} wall", "ULP (eager's)", "verdict"]]
-    for case in results.running:
+    for case in usual:
         accuracy = case.accuracy.get(ours)
         row = [case.case, *(milliseconds(case, name) for name in results.backends)]
         row += [show(faster(EAGER, ours, case.samples, "cpu"))]
@@ -67,6 +70,25 @@ def running_table(results: Results, claims: tuple[Claim, ...]) -> str:
         row += ["-" if accuracy is None else f"{accuracy.error:.1f} ({accuracy.eager:.1f})"]
         rows.append([*row, verdict_of(case.case, claims)])
     return align(rows)
+
+
+def speedup_table(results: Results, group: str, clock: str) -> str:
+    """How many times faster than eager each backend runs the cases of a group, and the geometric means.
+
+    `group` is how the names of the cases begin. `clock` is "cpu" or "wall".
+    """
+    others = [name for name in results.backends if name != EAGER]
+    rows = [["case", "eager ms", *others]]
+    for case in results.running:
+        if case.case.startswith(group):
+            ratios = [
+                "error" if name in case.failures else show(faster(EAGER, name, case.samples, clock)) for name in others
+            ]
+            eager = case.samples.get(EAGER)
+            took = "-" if eager is None else f"{statistics.median(getattr(eager, clock)) * 1e3:.2f}"
+            rows.append([case.case, took, *ratios])
+    means = [show(mean_speedup(results, group, EAGER, name, clock)) for name in others]
+    return align([*rows, ["geometric mean", "", *means]])
 
 
 def first_call_table(results: Results) -> str:
@@ -100,12 +122,18 @@ def render(results: Results, claims: tuple[Claim, ...]) -> str:
     parts = ["\n".join(f"{key}: {value}" for key, value in results.machine.items())]
     if results.first_calls:
         parts.append("First calls in fresh processes; imports are left out unless named\n" + first_call_table(results))
-    if results.running:
+    if any(not case.case.startswith(FROZEN) for case in results.running):
         parts.append(
             f"Running: medians of {results.rounds} interleaved rounds (wall ms); ratios are paired by round, "
             "with 95% bootstrap intervals; the claims use CPU time\n" + running_table(results, claims)
         )
-    mean = peer_mean(results)
+    if any(case.case.startswith(FROZEN) for case in results.running):
+        parts += [
+            f"Inference: times faster than eager by {clock} time, medians of {results.rounds} interleaved rounds\n"
+            + speedup_table(results, FROZEN, clock)
+            for clock in ("cpu", "wall")
+        ]
+    mean = mean_speedup(results, "micro/", PEER, OURS)
     if mean is not None:
         parts.append(f"Geometric mean over the micro cases, {PEER}/{OURS} CPU time: {show(mean)}")
     if claims:

@@ -1,4 +1,4 @@
-"""The benchmark's cases by name: `micro/NAME`, `model/NAME/inference`, `model/NAME/training`.
+"""The benchmark's cases by name: `micro/NAME`, `model/NAME/inference`, `model/NAME/training`, `frozen/NAME`.
 
 Takes: the name of a case. Gives: a `Program`, which is a function with its inputs; `step` runs it once. Refuses:
 unknown names (ValueError, which names similar ones).
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.bench import micro, models
+from minductor.bench import frozen_backends, inference_models, micro, models
 from minductor.core.errors import suggestion
 
 Function = Callable[..., Any]
@@ -48,6 +48,11 @@ def model_names() -> tuple[str, ...]:
     return tuple(f"model/{name}/{mode}" for name in models.NAMES for mode in ("inference", "training"))
 
 
+def frozen_names() -> tuple[str, ...]:
+    """The cases of the table of frozen inference."""
+    return tuple(f"frozen/{name}" for name in inference_models.NAMES)
+
+
 def matching(names: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:
     """The names that contain one of `words`; all names if there are no words.
 
@@ -70,8 +75,11 @@ def build(case: str, *, precision: str = "own", size: str = "bench") -> Program:
         case "model", name, ("inference" | "training") as mode if name in models.BUILDERS:
             workload = models.make(name, size=size)
             return build_model(models.as_float64(workload) if precision == "float64" else workload, mode)
+        case "frozen", name if name in inference_models.BUILDERS:
+            workload = inference_models.make(name, size=size)
+            return build_model(models.as_float64(workload) if precision == "float64" else workload, "inference")
         case _:
-            matching(micro_names() + model_names(), (case,))
+            matching(micro_names() + model_names() + frozen_names(), (case,))
             raise ValueError(f"{case!r} is not the full name of a case")
 
 
@@ -113,7 +121,10 @@ def step(program: Program, function: Function) -> tuple[Tensor, ...]:
 
 
 def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...]:
-    """Copies of the results of one run and of the program's buffers after it. The buffers get their old values back."""
+    """Copies of the results of one run and of the program's buffers after it. The buffers get their old values back.
+
+    A buffer that the run did not change is not written: a frozen weight that is written in place is an error.
+    """
     before = tuple(x.clone() for x in program.state)
     try:
         results = tuple(x.clone() for x in step(program, function))
@@ -121,12 +132,13 @@ def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...
     finally:
         with torch.no_grad():
             for buffer, value in zip(program.state, before, strict=True):
-                buffer.copy_(value)
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 def unknown_backend(name: str) -> str:
     """A sentence that says that torch.compile has no backend called `name`; "" if it has one."""
-    known = ("minductor", *torch._dynamo.list_backends(exclude_tags=()))
+    known = ("minductor", *frozen_backends.NAMES, *torch._dynamo.list_backends(exclude_tags=()))
     if name in known:
         return ""
     return f"no backend is named {name!r}: {suggestion(name, known)}torch._dynamo.list_backends() has the names"

@@ -21,6 +21,8 @@ OURS = "minductor"
 PEER = "inductor"
 EAGER = "eager"
 AOT = "aot_eager"
+OURS_FROZEN = "minductor-frozen"
+PEER_FROZEN = "inductor-frozen"
 
 FLAGSHIP_SPEEDUP = 2.0
 MICRO_GEOMETRIC_MEAN = 1.3
@@ -28,6 +30,8 @@ MICRO_VS_EAGER = 0.9
 MODEL_VS_PEER = 0.97
 COLD_SECONDS: Mapping[str, float] = {FLAGSHIP: 1.2, GPT_TRAINING: 12.0}
 WARM_VS_AOT_EAGER = 1.3
+FROZEN_GEOMETRIC_MEANS: Mapping[str, float] = {OURS: 1.15, OURS_FROZEN: 1.35}
+FROZEN_VS_BEST = 0.97
 WARM_WITH_IMPORTS = "warm+imports"  # shown in the tables; no claim uses it
 
 
@@ -62,18 +66,19 @@ def judge(text: str, bound: Bound, measured: Estimate) -> Claim:
     return Claim(text, bound, measured, "pass" if is_met else "pass (within noise)" if is_possible else "FAIL")
 
 
-def speedup(case: Running | FirstCall, over: str) -> Estimate | None:
+def speedup(case: Running | FirstCall, over: str, ours: str = OURS) -> Estimate | None:
     """The CPU time of `over` divided by ours; None if one of them has no samples."""
-    if OURS not in case.samples or over not in case.samples:
+    if ours not in case.samples or over not in case.samples:
         return None
-    return ratio(case.samples[over].cpu, case.samples[OURS].cpu)
+    return ratio(case.samples[over].cpu, case.samples[ours].cpu)
 
 
-def speed_claim(case: Running, over: str, limit: float) -> Claim | None:
-    text, bound = f"{case.case}: CPU time of {over} over ours", Bound(limit, "at least")
-    if OURS in case.failures:
-        return Claim(text, bound, None, "FAIL", case.failures[OURS])
-    measured = speedup(case, over)
+def speed_claim(case: Running, over: str, limit: float, ours: str = OURS) -> Claim | None:
+    named = "ours" if ours == OURS else ours
+    text, bound = f"{case.case}: CPU time of {over} over {named}", Bound(limit, "at least")
+    if ours in case.failures:
+        return Claim(text, bound, None, "FAIL", case.failures[ours])
+    measured = speedup(case, over, ours)
     return None if measured is None else judge(text, bound, measured)
 
 
@@ -82,35 +87,54 @@ def running_claims(case: Running) -> list[Claim | None]:
         return [speed_claim(case, over, FLAGSHIP_SPEEDUP) for over in (PEER, EAGER)]
     if case.case.startswith("micro/"):
         return [speed_claim(case, EAGER, MICRO_VS_EAGER)]
+    if case.case.startswith("frozen/"):
+        return [speed_claim(case, best(case), FROZEN_VS_BEST, OURS_FROZEN), accuracy_claim(case, OURS_FROZEN)]
     return [speed_claim(case, PEER, MODEL_VS_PEER)]
 
 
-def peer_mean(results: Results) -> Estimate | None:
-    """The geometric mean over the micro cases of the speedup over TorchInductor."""
+def best(case: Running) -> str:
+    """The faster one of eager and TorchInductor with freezing; eager where one of them has no samples."""
+    if not {EAGER, PEER_FROZEN} <= case.samples.keys():
+        return EAGER
+    return EAGER if ratio(case.samples[EAGER].cpu, case.samples[PEER_FROZEN].cpu).value < 1 else PEER_FROZEN
+
+
+def mean_speedup(results: Results, group: str, over: str, ours: str, clock: str = "cpu") -> Estimate | None:
+    """The geometric mean of the time of `over` divided by that of `ours`, over the cases of a group that ran both.
+
+    `group` is how the names of the cases begin, as "micro/". `clock` is "cpu" or "wall". None if no case ran both.
+    """
     ratios = [
-        paired(case.samples[PEER].cpu, case.samples[OURS].cpu)
+        paired(getattr(case.samples[over], clock), getattr(case.samples[ours], clock))
         for case in results.running
-        if case.case.startswith("micro/") and {OURS, PEER} <= case.samples.keys()
+        if case.case.startswith(group) and {ours, over} <= case.samples.keys()
     ]
     return geometric_mean(ratios) if ratios else None
 
 
-def mean_claim(results: Results) -> Claim | None:
-    measured = peer_mean(results)
-    if measured is None:
-        return None
-    return judge("micro cases: geometric mean over TorchInductor", Bound(MICRO_GEOMETRIC_MEAN, "at least"), measured)
+def mean_claims(results: Results) -> list[Claim]:
+    """The claims about geometric means over the micro cases and over the cases of frozen inference."""
+    wanted = [("micro cases: geometric mean over TorchInductor", "micro/", PEER, OURS, MICRO_GEOMETRIC_MEAN)]
+    wanted += [
+        (f"frozen cases: geometric mean of {ours} over eager", "frozen/", EAGER, ours, limit)
+        for ours, limit in FROZEN_GEOMETRIC_MEANS.items()
+    ]
+    found = [(text, limit, mean_speedup(results, group, over, ours)) for text, group, over, ours, limit in wanted]
+    return [judge(text, Bound(limit, "at least"), mean) for text, limit, mean in found if mean is not None]
 
 
-def accuracy_claim(case: Running) -> Claim | None:
+def accuracy_claim(case: Running, ours: str = OURS) -> Claim | None:
     """The error against float64 is at most twice eager's, or 4 ULP if that is more. It is exact: it has no interval."""
-    worst: Accuracy | None = case.accuracy.get(OURS)
+    worst: Accuracy | None = case.accuracy.get(ours)
     if worst is None:
         return None
     bound = Bound(worst.bound, "at most")
     measured = Estimate(worst.error, worst.error, worst.error)
     verdict = "pass" if worst.is_close else "FAIL"
-    return Claim(f"{case.case}: error against float64 in ULP", bound, measured, verdict, f"result {worst.result}")
+    named = "" if ours == OURS else f" of {ours}"
+    return Claim(
+        f"{case.case}: error{named} against float64 in ULP", bound, measured, verdict, f"result {worst.result}"
+    )
 
 
 def first_call_claim(case: FirstCall) -> Claim | None:
@@ -133,5 +157,4 @@ def check(results: Results) -> tuple[Claim, ...]:
     found: list[Claim | None] = [first_call_claim(case) for case in results.first_calls]
     for case in results.running:
         found += [*running_claims(case), accuracy_claim(case)]
-    found.append(mean_claim(results))
-    return tuple(claim for claim in found if claim is not None)
+    return (*(claim for claim in found if claim is not None), *mean_claims(results))

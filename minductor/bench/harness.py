@@ -23,6 +23,7 @@ import torch
 from minductor.bench import bench_results, bench_tables, cases, claims, counts, micro, plot
 
 BACKENDS = (claims.EAGER, claims.PEER, claims.OURS)
+FROZEN_BACKENDS = (*BACKENDS[:2], claims.PEER_FROZEN, "openvino", claims.OURS, claims.OURS_FROZEN)
 FIRST_CALL_CASES = (cases.FLAGSHIP, cases.GPT_TRAINING)
 
 
@@ -45,24 +46,26 @@ class MeasureError(Exception):
 
 
 def parse(argv: list[str]) -> Settings:
-    """Read the command line. Without --models, --micro and --first-calls all three are run."""
+    """Read the command line. Without --models, --micro, --frozen and --first-calls all but --frozen are run."""
     parser = argparse.ArgumentParser(prog="minductor bench", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--counts", action="store_true", help="count kernels, bytes and peak memory instead; `--counts --help`")
     add("--models", action="store_true", help="run the models")
     add("--micro", action="store_true", help="run the micro cases")
+    add("--frozen", action="store_true", help="run twelve inference models, also with weights as constants")
     add("--first-calls", action="store_true", help="time cold and warm first calls")
     add("--only", action="append", default=[], metavar="NAME", help="only cases whose name contains NAME")
     add("--rounds", type=int, default=20, help="interleaved rounds of each running case (default 20)")
     add("--first-call-runs", type=int, default=3, help="fresh processes for each first call (default 3)")
-    add("--backends", default=",".join(BACKENDS), help="comma separated (default %(default)s)")
+    add("--backends", help=f"comma separated (default {','.join(BACKENDS)}; more of them with --frozen)")
     add("--size", choices=("bench", "tiny"), default="bench", help="size of the models")
     add("--json", type=Path, metavar="PATH", help="write the results here")
     add("--plot", type=Path, metavar="PATH", help="write a PNG here")
     given = parser.parse_args(argv)
-    is_all = not (given.models or given.micro or given.first_calls)
+    is_all = not (given.models or given.micro or given.frozen or given.first_calls)
     names = cases.micro_names() if given.micro or is_all else ()
     names += cases.model_names() if given.models or is_all else ()
+    names += cases.frozen_names() if given.frozen else ()
     first = FIRST_CALL_CASES if given.first_calls or is_all else ()
     try:
         chosen = cases.matching(tuple(dict.fromkeys(names + first)), tuple(given.only))
@@ -72,7 +75,8 @@ def parse(argv: list[str]) -> Settings:
         parser.error("at least one round and one run are needed")
     if given.plot is not None and (problem := plot.missing()):
         parser.error(problem)
-    backends = tuple(dict.fromkeys(given.backends.split(",")))
+    usual = FROZEN_BACKENDS if given.frozen else BACKENDS
+    backends = usual if given.backends is None else tuple(dict.fromkeys(given.backends.split(",")))
     for problem in (*map(cases.unknown_backend, backends), *map(cases.no_place, (given.json, given.plot))):
         if problem:
             parser.error(problem)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.bench import cases
+from minductor.bench import cases, frozen_backends
 
 SAMPLE_SECONDS = 0.012
 MAX_REPEATS = 40
@@ -39,11 +39,20 @@ def compile_with(backend: str, function: cases.Function) -> cases.Function:
             return function
         case "minductor":
             return torch.compile(function, backend=importlib.import_module("minductor").minductor)
+        case "minductor-frozen":
+            ours = importlib.import_module("minductor").minductor
+            return torch.compile(function, backend=ours, options=dict(frozen_backends.MINDUCTOR))
+        case "inductor-frozen":
+            return frozen_backends.inductor_frozen(function)
+        case "openvino":
+            return frozen_backends.openvino(function)
         case _:
             return torch.compile(function, backend=backend)
 
 
 def short_text(error: Exception) -> str:
+    """The class and the first line of an error; of the backend's own error where Dynamo wrapped that error."""
+    error = getattr(error, "inner_exception", error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 

@@ -362,9 +362,16 @@ NAMES = tuple(BUILDERS)
 
 def make(name: str, *, size: str = "bench", seed: int = 0) -> Workload:
     """Build one workload; the caller's random state is left as it was."""
-    if name not in BUILDERS:
-        raise ValueError(f"no model is called {name!r}: the models are {', '.join(NAMES)}")
-    build, sizes = BUILDERS[name]
+    return make_from(BUILDERS, name, size=size, seed=seed)
+
+
+def make_from(
+    builders: Mapping[str, tuple[Callable[[Any], Workload], Mapping[str, Any]]], name: str, *, size: str, seed: int
+) -> Workload:
+    """Build the workload of one row of `builders`, which is a table like `BUILDERS`."""
+    if name not in builders:
+        raise ValueError(f"no model is called {name!r}: the models are {', '.join(builders)}")
+    build, sizes = builders[name]
     if size not in sizes:
         raise ValueError(f"{name} has no size {size!r}: the sizes are {', '.join(sizes)}")
     with torch.random.fork_rng(devices=[]):

@@ -1,7 +1,7 @@
 """The benchmark's PNG: how many times faster than eager each case runs.
 
-Takes: `Results` and a path. Gives: a picture of one panel for the micro cases and one for the models. Refuses: to work
-without matplotlib (the `test` extra), before anything is measured.
+Takes: `Results` and a path. Gives: a picture with a panel for each of the micro cases, the models and frozen inference.
+Refuses: to work without matplotlib (the `test` extra), before anything is measured.
 """
 
 import importlib.util
@@ -49,7 +49,9 @@ def draw(results: Results, path: Path) -> None:
     from matplotlib.figure import Figure
 
     backends = tuple(name for name in results.backends if name != EAGER)
-    groups = [[case for case in results.running if case.case.startswith(kind)] for kind in ("micro/", "model/")]
+    groups = [
+        [case for case in results.running if case.case.startswith(kind)] for kind in ("micro/", "model/", "frozen/")
+    ]
     groups = [group for group in groups if group]
     # Figure without pyplot: no window system is looked for, and nothing global is left behind.
     figure = Figure(figsize=(9, 1.5 + 0.32 * sum(len(group) + 2 for group in groups)), layout="constrained")

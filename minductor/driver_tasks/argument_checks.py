@@ -88,6 +88,19 @@ def check_compiler(given: Mapping[str, Any]) -> None:
             raise BadArgument(f"Compiler(environ=...)[{name!r}]", value, "text, as os.environ holds")
 
 
+def check_rewrites(rows: Any) -> None:
+    """Raises BadArgument if `rows` are no rows for the table of rewrites."""
+    name, takes = "Compiler(rewrites=...)", "a tuple of minductor.Rewrite"
+    if not isinstance(rows, tuple | list):
+        raise BadArgument(name, rows, takes)
+    if rows:
+        from minductor.frontend.rewrites.rewrite_row import row_objection
+
+        for number, row in enumerate(rows):
+            if why := row_objection(row):
+                raise BadArgument(f"{name}[{number}]", row, takes, why=why)
+
+
 def check_graph(given: Any) -> None:
     """Raises BadArgument if `given` is not what Dynamo gives a backend."""
     import torch

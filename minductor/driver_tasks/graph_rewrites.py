@@ -2,13 +2,14 @@
 
 Takes torch's graphs on their way through the driver, and the rows of the user's and of backends. Changes the graphs.
 Gives notes of what was applied and what nearly was, which travel in the metadata of the ATen graph module; and the call
-of a frozen graph. Refuses what `frontend/rewrites/` refuses, and frozen graphs whose gradients are on (FrozenTraining).
+of a frozen graph. `ExportRewrites` does the same for programs of torch.export. Refuses what `frontend/rewrites/`
+refuses, and frozen graphs whose gradients are on (FrozenTraining).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +57,10 @@ class GraphRewrites:
 
     def rewrite_dynamo(self, gm: Any) -> None:
         """Rewrites Dynamo's graph and the graphs inside it, before autograd sees them."""
-        import torch
-
         from minductor.frontend.capture.user_places import input_paths
 
         self.names = input_paths(gm) if self.env.options.freeze else ()
-        parts = [part for part in gm.modules() if isinstance(part, torch.fx.GraphModule)]
-        for part in parts:
-            self.of_dynamo = _joined(self.of_dynamo, self._apply(part, "torch"))
+        self.of_dynamo = apply_level(gm, "torch", self.env, self.own)
 
     def rewrite_joint(self, gm: Any) -> None:
         """Rewrites a joint graph of training, before it is split."""
@@ -104,8 +101,49 @@ class GraphRewrites:
         return apply_level(gm, level, self.env, self.own, frozen)
 
 
-def apply_level(gm: Any, level: Level, env: Env, own: Sequence[Rewrite], frozen: set[Any] | None = None) -> Rewritten:
-    """Applies the rows of one level to a graph module, in place.
+@dataclass(slots=True)
+class ExportRewrites:
+    """The rewrites of one exported program.
+
+    Args:
+        own: rows of the user's and of a backend.
+        env: the options, and the target that the user named.
+        folds: whether what depends on weights alone is computed now. Rows that pack weights are left out.
+    """
+
+    own: Sequence[Rewrite]
+    env: Env
+    folds: bool
+    of_program: Rewritten = field(default_factory=Rewritten)
+
+    def rewrite_program(self, gm: Any) -> None:
+        """Rewrites the graph of torch.export, which has composite operators."""
+        self.of_program = apply_level(gm, "torch", self.env, self.own, is_exported=True)
+
+    def rewrite_aten(self, gm: Any) -> Rewritten:
+        """Rewrites the decomposed graph, which holds its weights. Gives what was done to both graphs."""
+        if not self.folds:
+            return _joined(self.of_program, apply_level(gm, "aten", self.env, self.own))
+        from minductor.frontend.freezing.frozen_nodes import frozen_nodes
+        from minductor.frontend.freezing.split_frozen_graph import fold_held_weights
+
+        frozen = frozen_nodes(gm)
+        levels: Sequence[Level] = ("aten", "frozen")
+        done = [apply_level(gm, level, self.env, self.own, frozen, is_exported=True) for level in levels]
+        nbytes = fold_held_weights(gm, frozen)
+        return replace(_joined(self.of_program, *done), frozen_bytes=nbytes)
+
+
+def apply_level(
+    gm: Any,
+    level: Level,
+    env: Env,
+    own: Sequence[Rewrite],
+    frozen: set[Any] | None = None,
+    *,
+    is_exported: bool = False,
+) -> Rewritten:
+    """Applies the rows of one level to a graph module, in place; those of level "torch" to the graphs inside it too.
 
     Args:
         gm: the graph module.
@@ -113,15 +151,22 @@ def apply_level(gm: Any, level: Level, env: Env, own: Sequence[Rewrite], frozen:
         env: the options, and the target that the user named.
         own: rows of the user's and of a backend, tried behind ours.
         frozen: the nodes that have the same value at each call.
+        is_exported: whether the graph becomes a file: rows that pack weights, and graphs inside it, are left out.
     """
-    from minductor.driver_tasks.placement import placed_for_rewrites
-    from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
     from minductor.frontend.rewrites.rewrite_table import selected
 
     start = time.perf_counter()
-    rows = selected(env.options.rewrites, own)[level]
-    notes = apply_rewrites(gm, rows, placed_for_rewrites(gm, env), frozen=frozen) if rows else ()
-    return Rewritten(notes, time.perf_counter() - start)
+    rows = [row for row in selected(env.options.rewrites, own)[level] if not (is_exported and row.packs)]
+    if not rows:
+        return Rewritten()
+    from minductor.driver_tasks.placement import placed_for_rewrites
+    from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
+    from minductor.frontend.rewrites.graph_modes import parts_of
+
+    env = placed_for_rewrites(gm, env)
+    parts = list(parts_of(gm)) if level == "torch" and not is_exported else [(gm, None)]
+    notes = [note for part, modes in parts for note in apply_rewrites(part, rows, env, frozen=frozen, around=modes)]
+    return Rewritten(tuple(dict.fromkeys(notes)), time.perf_counter() - start)
 
 
 def rewrite_aten(gm: Any, env: Env, own: Sequence[Rewrite]) -> Rewritten:
@@ -130,10 +175,25 @@ def rewrite_aten(gm: Any, env: Env, own: Sequence[Rewrite]) -> Rewritten:
     return done if done.is_complete else _joined(done, apply_level(gm, "aten", env, own))
 
 
+def trace_rewrites(trace: Any, role: str, done: Rewritten) -> None:
+    """Tells a Trace of the stage "rewrites", if a rewrite was applied or nearly was, or if anything was folded."""
+    if done.notes or done.frozen_bytes:
+        notes = list(map(str, done.notes))
+        trace.stage(role, "rewrites", done.seconds, done.counts(), notes, None, lambda: "\n".join(notes))
+
+
 def with_rewrites(report: Report, done: Rewritten) -> Report:
     """The report with what this process knows of rewrites: an entry of the store serves several programs."""
     rows = tuple((note.rewrite, note.node, note.place, note.why) for note in done.notes)
     return replace(report, rewrites=rows, frozen_bytes=done.frozen_bytes)
+
+
+def devices_of_inputs(gm: Any) -> Iterator[str]:
+    """The types of the devices of a graph's inputs, such as "cpu", each as it is found."""
+    for node in gm.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("example_value", node.meta.get("val"))
+        if (device := getattr(value, "device", None)) is not None:
+            yield device.type
 
 
 def _joined(*parts: Rewritten) -> Rewritten:

@@ -35,6 +35,7 @@ class Facts:
         kernel_names: The names of the kernels in the order of their launches.
         extern_reasons: Pairs of an operator that is called and the reason why no kernel was generated for it.
         refusals: (stage, kernel, kernel, reason) for each pair of kernels that was not fused.
+        rewrites: (rewrite, node, place, why not) for each rewrite of the graph that was applied, or nearly was.
         askers: For each graph, a function that tells why two kernels were not fused, or raises LookupError.
     """
 
@@ -52,6 +53,7 @@ class Facts:
     kernel_names: tuple[str, ...] = ()
     extern_reasons: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str, str, str], ...] = ()
+    rewrites: tuple[tuple[str, str, str, str], ...] = ()
     askers: tuple[Callable[[str, str], tuple[str, ...]], ...] = field(default=(), compare=False)
 
     def __add__(self, other: Facts) -> Facts:
@@ -62,6 +64,7 @@ class Facts:
             kernel_names=self.kernel_names + other.kernel_names,
             extern_reasons=self.extern_reasons + other.extern_reasons,
             refusals=self.refusals + other.refusals,
+            rewrites=self.rewrites + other.rewrites,
             askers=self.askers + other.askers,
         )
 

@@ -167,6 +167,7 @@ class Session:
             kernel_names=report.kernel_names,
             extern_reasons=report.extern_reasons,
             refusals=report.refusals,
+            rewrites=report.rewrites,
             askers=(report.why_not,),
         )
         texts = dict(sorted(compiled.sources.items()))

@@ -28,6 +28,10 @@ REWRITES = "minductor.frontend.rewrites"
 PACK, JOINED = f"{REWRITES}.pack_linear", f"{REWRITES}.join_products"
 PAD, INT8 = f"{REWRITES}.pad_products", f"{REWRITES}.int8_linear"
 PRODUCT_CALLS = f"{REWRITES}.product_calls"
+APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
+VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
+LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
+FROZEN_CALL = "minductor.runtime.launch.frozen_call"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
@@ -222,4 +226,32 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
+    # --- rewrites of the graph, and frozen weights
+    Mutant("rewrite-reader-forgotten", APPLY_REWRITES, "general_objection", "user not in own", "user not in own and 0"),
+    Mutant("rewrite-moves-reads", APPLY_REWRITES, "_write_between", "and writes_memory(node)", "and not node.name"),
+    Mutant("rewrite-loses-write", APPLY_REWRITES, "general_objection", "if writes_memory(node) and", "if False and"),
+    Mutant("rewrite-mixes-modes", APPLY_REWRITES, "general_objection", "in own}) > 1", "in own}) > 2"),
+    Mutant("rewrite-at-any-price", APPLY_REWRITES, "_Walk._objection", "if not after < before", "if after < before"),
+    Mutant("rewrite-alias-unseen", APPLY_REWRITES, "_Walk._wrong_value", "if was != now:", "if was and not now:"),
+    Mutant("rewrite-dtype-unseen", VALUE_LAYOUTS, "difference", "if (keeps", 'if fact != "dtype" and (keeps'),
+    Mutant(
+        "rewrite-size-unseen", VALUE_LAYOUTS, "difference", "if (keeps", 'if fact not in ("size", "strides") and (keeps'
+    ),
+    Mutant("rewrite-strides-unseen", VALUE_LAYOUTS, "difference", "keeps_strides or fact", "fact"),
+    Mutant("rewrite-strides-returned", LAYOUT_CHANGES, "LayoutChanges._restore", "self._has_moved", "lambda _: False"),
+    Mutant(
+        "frozen-version-ignored",
+        FROZEN_CALL,
+        "FrozenCall.__call__",
+        "if versions != folded.versions:",
+        "if versions and not folded.versions:",
+    ),
+    Mutant(
+        "frozen-identity-ignored",
+        FROZEN_CALL,
+        "FrozenCall.__call__",
+        "latest is not None and latest[0] == key",
+        "latest",
+    ),
+    Mutant("frozen-weights-kept", FROZEN_CALL, "_Drop.__call__", "owner.drop(self.key)", "owner.drop(())"),
 )

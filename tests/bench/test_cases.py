@@ -49,6 +49,13 @@ def test_measuring_results_leaves_the_buffers_as_they_were() -> None:
     assert not any(torch.equal(a, b) for a, b in zip(before, moved, strict=True))
 
 
+def test_measuring_results_writes_no_buffer_that_the_run_leaves_alone() -> None:
+    program = cases.build("frozen/resnet", size="tiny")
+    before = [buffer._version for buffer in program.state]
+    cases.results_and_state(program, program.function)
+    assert before and [buffer._version for buffer in program.state] == before
+
+
 def test_matching_finds_by_part_and_refuses_with_a_hint() -> None:
     assert cases.matching(cases.model_names(), ("gpt",)) == ("model/gpt/inference", "model/gpt/training")
     assert cases.matching(("a", "b"), ()) == ("a", "b")

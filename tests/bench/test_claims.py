@@ -88,3 +88,36 @@ def test_what_ours_cannot_run_fails_and_what_was_not_measured_claims_nothing() -
         "micro/layer_norm_gelu: cold first call, CPU seconds": "FAIL"
     }
     assert verdicts(Running("micro/argmax", {"eager": times(1.0), "inductor": times(1.0)}, {})) == {}
+
+
+def frozen(case: str, **cpu: float) -> Running:
+    """A case of frozen inference; an underscore in the name of a backend stands for a dash."""
+    samples = {name.replace("_", "-"): times(*[seconds] * 5) for name, seconds in cpu.items()}
+    return Running(case, samples, {name: CLOSE for name in samples})
+
+
+def test_frozen_cases_are_held_against_the_better_one_of_eager_and_frozen_inductor() -> None:
+    text = "frozen/resnet: CPU time of {} over minductor-frozen"
+    found = verdicts(frozen("frozen/resnet", eager=1.0, inductor_frozen=0.8, minductor_frozen=0.9))
+    assert found[text.format("inductor-frozen")] == "FAIL" and text.format("eager") not in found
+    found = verdicts(frozen("frozen/resnet", eager=1.0, inductor_frozen=1.2, minductor_frozen=1.02))
+    assert found[text.format("eager")] == "pass"
+    found = verdicts(frozen("frozen/resnet", eager=1.0, minductor_frozen=1.1))
+    assert found[text.format("eager")] == "FAIL"
+    assert found["frozen/resnet: error of minductor-frozen against float64 in ULP"] == "pass"
+
+
+def test_the_means_of_frozen_cases_have_a_bound_each() -> None:
+    one = frozen("frozen/resnet", eager=1.0, minductor=0.8, minductor_frozen=0.8)
+    two = frozen("frozen/bert", eager=1.0, minductor=0.9, minductor_frozen=0.8)
+    found = verdicts(one, two)
+    assert found["frozen cases: geometric mean of minductor over eager"] == "pass"  # 1.18
+    assert found["frozen cases: geometric mean of minductor-frozen over eager"] == "FAIL"  # 1.25
+    assert "micro cases: geometric mean over TorchInductor" not in found
+
+
+def test_a_backend_without_the_option_fails_its_own_claim_only() -> None:
+    case = frozen("frozen/resnet", eager=1.0, inductor_frozen=1.0, minductor=0.5)
+    broken = Running(case.case, case.samples, case.accuracy, {"minductor-frozen": "UnknownOption: freeze"})
+    failed = [text for text, verdict in verdicts(broken).items() if verdict == "FAIL"]
+    assert len(failed) == 1 and failed[0].endswith("over minductor-frozen")

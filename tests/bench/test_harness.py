@@ -18,6 +18,18 @@ def test_everything_is_run_unless_parts_are_named() -> None:
     assert settings.first_calls == () and settings.backends == ("eager", "minductor")
     settings = harness.parse(["--first-calls"])
     assert settings.running == () and len(settings.first_calls) == 2
+    settings = harness.parse(["--frozen", "--only", "frozen/bert"])
+    assert settings.running == ("frozen/bert",) and settings.first_calls == ()
+    assert settings.backends == (
+        "eager",
+        "inductor",
+        "inductor-frozen",
+        "openvino",
+        "minductor",
+        "minductor-frozen",
+    )
+    assert len(harness.parse(["--frozen"]).running) == 12
+    assert harness.parse(["--frozen", "--backends", "eager,openvino"]).backends == ("eager", "openvino")
 
 
 @pytest.mark.parametrize(

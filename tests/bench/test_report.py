@@ -92,3 +92,20 @@ def test_plot_is_a_png(tmp_path: Path) -> None:
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
     assert "pip install 'minductor[test]'" in (plot.missing() or "")
+
+
+def test_frozen_cases_have_a_table_of_their_own_with_the_means() -> None:
+    def times(cpu: float, wall: float) -> Samples:
+        return Samples((cpu,) * 3, (wall,) * 3)
+
+    first = Running("frozen/bert", {"eager": times(4.0, 2.0), "inductor": times(1.0, 2.0)}, {}, {"openvino": "no"})
+    second = Running("frozen/vit", {"eager": times(4.0, 2.0), "inductor": times(4.0, 0.5), "openvino": times(2, 2)}, {})
+    found = Results({}, ("eager", "inductor", "openvino"), 3, (first, second), (), {})
+    cpu, wall = (bench_tables.speedup_table(found, "frozen/", clock).splitlines() for clock in ("cpu", "wall"))
+    assert cpu[0].split() == ["case", "eager", "ms", "inductor", "openvino"]
+    assert cpu[1].split() == ["frozen/bert", "4000.00", "4.00", "[4.00,", "4.00]", "error"]
+    assert cpu[3].split() == ["geometric", "mean", "2.00", "[2.00,", "2.00]", "2.00", "[2.00,", "2.00]"]
+    assert wall[3].split() == ["geometric", "mean", "2.00", "[2.00,", "2.00]", "1.00", "[1.00,", "1.00]"]
+    text = bench_tables.render(found, ())
+    assert "\n".join(cpu) in text and "\n".join(wall) in text and "frozen/bert: openvino: no" in text
+    assert "Running:" not in text  # no other case ran

@@ -433,3 +433,30 @@ def test_an_argument_that_changes_lies_apart_from_the_others(tmp_path: Path) -> 
             with pytest.raises(WrongInput, match="shares"):
                 call(whole[:4], other)
         assert torch.equal(whole, before)
+
+
+class Folded(torch.nn.Module):
+    """A norm that becomes part of a convolution, and a weight of which only the sine is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+        self.scale = torch.nn.Parameter(torch.randn(4, 1, 1))
+        self.norm.running_mean.normal_()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x)) * self.scale.sin()
+
+
+def test_weights_that_are_only_folded_are_not_in_the_file(tmp_path: Path) -> None:
+    model, x = Folded().eval(), torch.randn(2, 3, 6, 6)
+    exported = torch.export.export(model, (x,))
+    code = exported.graph_module.code
+    manifest = minductor.export(exported, (), tmp_path / "folded")
+    names = [weight.name for weight in manifest.weights]
+    assert len(names) == 3 and all(name.endswith("_folded") for name in names)
+    torch.testing.assert_close(minductor.load(tmp_path / "folded")(x), model(x), rtol=1e-4, atol=1e-5)
+    assert exported.graph_module.code == code
+    plain = minductor.export(exported, (), tmp_path / "plain", options={"rewrites": "-all"})
+    assert sum("norm" in weight.name for weight in plain.weights) == 4
+    torch.testing.assert_close(minductor.load(tmp_path / "plain")(x), model(x), rtol=1e-4, atol=1e-5)

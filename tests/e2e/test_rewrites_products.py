@@ -237,4 +237,4 @@ def test_random_chains_agree(program: tuple[list[tuple[int, int]], int, torch.dt
                 options = {"freeze": freeze, "rewrites": rewrites, "fallback": "error"}
                 found = torch.compile(module, backend=Compiler(observer=seen.append), options=options)(x)
                 assert seen and (found.dtype, found.stride()) == (eager.dtype, eager.stride())
-                assert (found - exact).abs().max() <= 3 * (eager - exact).abs().max() + 2 * least
+                assert (found - exact).abs().max() <= 6 * (eager - exact).abs().max() + 2 * least

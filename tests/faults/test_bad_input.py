@@ -252,6 +252,8 @@ PYTHON = (
     Row("Compiler", lambda: by(trace="1"), errors.BadArgument, "Compiler(trace=...)", "options={'trace'"),
     Row("Compiler", lambda: by(observer=5), errors.BadArgument, "Compiler(observer=...)", "a function"),
     Row("Compiler", lambda: by(graph_pass=5), errors.BadArgument, "Compiler(graph_pass=...)", "a function"),
+    Row("Compiler", lambda: by(rewrites=5), errors.BadArgument, "Compiler(rewrites=...)", "minductor.Rewrite"),
+    Row("Compiler", lambda: by(rewrites=[5]), errors.BadArgument, "5 is no minductor.Rewrite", "a tuple of"),
     Row("Compiler", lambda: by(tuning_clock=5), errors.BadArgument, "Compiler(tuning_clock=...)", "a function"),
     Row("Compiler", lambda: by(environ=5), errors.BadArgument, "Compiler(environ=...)", "os.environ"),
     Row("Compiler", lambda: by(environ={"CXX": 5}), errors.BadArgument, "['CXX'] cannot be 5", "text"),

@@ -60,6 +60,8 @@ from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Token, symbols_in
 if TYPE_CHECKING:  # a graph of the store needs no estimates
     from minductor.core.expressions.hints import Hints
 
+FOLDED = "minductor_folded"  # the key in the metadata of an input that holds what a frozen graph computed once
+
 
 def capture(gm: fx.GraphModule, role: Role) -> Graph:
     """The graph as plain data, with AOTAutograd's metadata about its inputs; changes none of them."""
@@ -98,7 +100,8 @@ class _Reader:
                 case "placeholder":
                     number = len(self.inputs)
                     meta = self._input_meta(node)
-                    self.inputs.append(GraphInput(node.name, meta, number in statics, number in donated))
+                    is_static = number in statics or FOLDED in node.meta
+                    self.inputs.append(GraphInput(node.name, meta, is_static, number in donated))
                 case "get_attr":
                     self._attribute(node)
                 case "output":

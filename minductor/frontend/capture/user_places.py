@@ -92,9 +92,20 @@ def _user_frame(meta: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def input_paths(gm: fx.GraphModule) -> list[str]:
-    """For each input of Dynamo's graph, its path in the user's program: "layers.3.weight" for a weight."""
+    """For each input of Dynamo's graph, its path in the user's program: "layers.3.weight" for a weight.
+
+    If all weights belong to one module, the path begins below it, whatever the module is called.
+    """
     inputs = gm.graph.find_nodes(op="placeholder")
-    return [weight_path(source_name(node)) or node.name for node in inputs]
+    sources = [source_name(node) for node in inputs]
+    paths = [weight_path(source) or node.name for source, node in zip(sources, inputs, strict=True)]
+    is_weight = ["_parameters" in source or "_buffers" in source for source in sources]
+    roots = {path.partition(".")[0] for path, held in zip(paths, is_weight, strict=True) if held}
+    if len(roots) != 1 or any(
+        held and source.startswith("L['self']") for source, held in zip(sources, is_weight, strict=True)
+    ):
+        return paths
+    return [path.partition(".")[2] if held else path for path, held in zip(paths, is_weight, strict=True)]
 
 
 def weight_path(name: str) -> str:

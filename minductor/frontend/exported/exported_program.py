@@ -40,7 +40,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind
 
 from minductor.core.errors import NotExportable, UnsupportedInput
 from minductor.frontend.exported.tied_weights import merge_tied_weights, weights_in_one_memory
@@ -139,9 +139,18 @@ def refusing_eager() -> Iterator[None]:
         raise NotExportable("this program", reason.what, hint=hint) from reason
 
 
-def read_program(program: torch.export.ExportedProgram) -> Exported:
-    """The program as one ATen graph, with its weights in it."""
+def read_program(
+    program: torch.export.ExportedProgram, rewrite: Callable[[fx.GraphModule], object] | None = None
+) -> Exported:
+    """The program as one ATen graph, with its weights in it.
+
+    Args:
+        program: what torch.export gave; it stays as it is.
+        rewrite: changes a copy of the program's graph before it is decomposed.
+    """
     program = merge_tied_weights(program)
+    if rewrite is not None:
+        program = _rewritten(program, rewrite)
     try:
         program = program.run_decompositions(_decompositions())
     except AssertionError as error:
@@ -151,6 +160,39 @@ def read_program(program: torch.export.ExportedProgram) -> Exported:
         hint = "Keep one of them, and take the other from it in `forward`."
         raise NotExportable(" and ".join(names), why, hint=hint) from error
     return _with_window_offsets(_Reader(program).read())
+
+
+def _rewritten(
+    program: torch.export.ExportedProgram, rewrite: Callable[[fx.GraphModule], object]
+) -> torch.export.ExportedProgram:
+    """The program with a changed copy of its graph."""
+    graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in program.graph.nodes:
+        new[node] = graph.node_copy(node, new.__getitem__)
+    module = fx.GraphModule(program.graph_module, graph)
+    rewrite(module)
+    signature, results = program.graph_signature, module.graph.output_node().args[0]
+    assert isinstance(results, Sequence)
+    given = zip(signature.input_specs, graph.find_nodes(op="placeholder"), strict=True)
+    inputs = [_renamed(spec, node) for spec, node in given]
+    outputs = [_renamed(spec, value) for spec, value in zip(signature.output_specs, results, strict=True)]
+    return torch.export.ExportedProgram(
+        module,
+        module.graph,
+        ExportGraphSignature(inputs, outputs),
+        program.state_dict,
+        program.range_constraints,
+        program.module_call_graph,
+        program.example_inputs,
+        program.constants,
+        verifiers=program.verifiers,
+    )
+
+
+def _renamed(spec: Any, value: Any) -> Any:
+    """The row of an argument or a result, with the name of its node now."""
+    is_renamed = isinstance(value, fx.Node) and spec.arg.name != value.name
+    return replace(spec, arg=replace(spec.arg, name=value.name)) if is_renamed else spec
 
 
 def _with_window_offsets(found: Exported) -> Exported:

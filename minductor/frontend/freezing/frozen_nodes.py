@@ -1,7 +1,8 @@
 """Finds the nodes of an ATen graph that have the same value at each call, because they depend on weights only.
 
 Takes an inference graph while AOTAutograd compiles it, or an exported graph that holds its weights. Gives nodes. A
-weight that the graph writes is none of them, nor is a value that draws random numbers.
+weight that the graph writes is none of them, nor is a value that draws random numbers, nor one that an operator of
+another library gives.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from minductor.frontend.capture.schemas import KNOWN_NAMESPACES
 from minductor.frontend.quirks.torch_versions import is_seeded, static_indices
 
 
@@ -37,13 +39,17 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def _is_constant_call(node: fx.Node) -> bool:
-    """Whether a node's call always gives the same for the same arguments, and writes nothing."""
+    """Whether a node's call always gives the same for the same arguments, and does nothing else.
+
+    An operator of a library that this compiler does not know may count its calls, or wait for other processes.
+    """
     target: Any = node.target
     if node.op != "call_function":
         return False
     if not isinstance(target, torch._ops.OpOverload):
         return getattr(target, "__name__", "") == "getitem"
-    return not target._schema.is_mutable and not is_seeded(target)
+    is_pure = not target._schema.is_mutable and not is_seeded(target) and bool(target._schema.returns)
+    return is_pure and str(target).startswith(KNOWN_NAMESPACES)
 
 
 def _written(graph: fx.Graph) -> Iterable[fx.Node]:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from minductor.frontend.capture.capture import FOLDED
 from minductor.frontend.quirks.torch_versions import input_path
 
-FOLDED = "minductor_folded"  # the key in the metadata of an input that holds a folded value
 MAX_GROWTH = 4  # a folded value has at most so many times the bytes of the weights that it comes from
 SMALL_BYTES = 4096  # a value of at most this size is folded in any case
 
@@ -28,8 +28,9 @@ class Fold:
     """The part of a graph that depends on weights alone.
 
     Args:
-        gm: takes the weights, gives a tuple of the folded values.
-        weights: the numbers of the graph's inputs that are weights, and their names for errors.
+        gm: takes the weights that the folded values come from, gives a tuple of these values.
+        weights: the numbers of these weights among the graph's inputs, and their names for errors; empty if nothing is
+            folded.
         nbytes: the bytes of the folded values together; a packed weight counts as a plain one.
     """
 
@@ -51,19 +52,49 @@ def split_frozen_graph(gm: fx.GraphModule, frozen: set[fx.Node], paths: Sequence
     """
     folded = list(_folded_nodes(gm.graph, frozen))
     inputs = gm.graph.find_nodes(op="placeholder")
-    part = _part(gm, [node for node in inputs if node in frozen], folded)
+    sources = {source for node in folded for source in _weights_of(node)}
+    weights = {number: input_path(node, paths) for number, node in enumerate(inputs) if node in sources}
+    part = _part(gm, [inputs[number] for number in weights], folded)
     before = inputs[-1].next if inputs else next(iter(gm.graph.nodes))
     for node in folded:
         with gm.graph.inserting_before(before):
             made = gm.graph.placeholder(f"{node.name}_folded")
         made.meta = {**node.meta, FOLDED: True}
         node.replace_all_uses_with(made, propagate_meta=False)
+    _erase_unused(gm, frozen)
+    return Fold(part, weights, sum(_nbytes(node) for node in folded))
+
+
+def fold_held_weights(gm: fx.GraphModule, frozen: set[fx.Node]) -> int:
+    """Computes what depends alone on weights that a graph holds; the graph then holds these values.
+
+    Args:
+        gm: the graph, which is changed in place, and has no weights among its inputs.
+        frozen: the weights and the nodes that depend on nothing else.
+
+    Returns:
+        The bytes of the new values.
+    """
+    folded = list(_folded_nodes(gm.graph, frozen))
+    with torch.inference_mode(mode=False), torch.no_grad(), torch._C._DisableAutocast():
+        values = _part(gm, (), folded)()
+    for node, value in zip(folded, values, strict=True):
+        name = f"{node.name}_folded"
+        gm.register_buffer(name, value)
+        with gm.graph.inserting_before(node):
+            made = gm.graph.get_attr(name)
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made, propagate_meta=False)
+    _erase_unused(gm, frozen)
+    return sum(_nbytes(node) for node in folded)
+
+
+def _erase_unused(gm: fx.GraphModule, frozen: set[fx.Node]) -> None:
+    """Erases frozen nodes that nothing reads any more."""
     for node in sorted(frozen, reverse=True):
         if not node.users and node.op != "placeholder":
             gm.graph.erase_node(node)
     gm.recompile()
-    weights = {number: input_path(node, paths) for number, node in enumerate(inputs) if node in frozen}
-    return Fold(part, weights, sum(_nbytes(node) for node in folded))
 
 
 def _folded_nodes(graph: fx.Graph, frozen: set[fx.Node]) -> Iterator[fx.Node]:
@@ -86,18 +117,17 @@ def _stays(node: fx.Node, frozen: set[fx.Node]) -> bool:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not all(type(n) is int for n in (*value.shape, *value.stride())):
         return True
-    sources = list(_weights_of(node))
-    if _is_view_of_weight(node) or _is_widened_bytes(node, sources):
+    if _is_view_of_weight(node) or _is_widened_bytes(node):
         return True
-    return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, sources)))
+    return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, _weights_of(node))))
 
 
-def _is_widened_bytes(node: fx.Node, sources: Sequence[fx.Node]) -> bool:
+def _is_widened_bytes(node: fx.Node) -> bool:
     """Whether a value is nothing but a weight of one byte an element, converted and scaled, and large.
 
     Such a weight saves memory, and a copy of 2 or 4 times its bytes would lie beside it.
     """
-    largest = max(sources, key=_nbytes, default=node)
+    largest = max(_weights_of(node), key=_nbytes, default=node)
     weight = largest.meta["val"]
     is_widened = weight.itemsize == 1 < node.meta["val"].itemsize and weight.dtype != torch.bool
     return is_widened and _nbytes(node) > max(SMALL_BYTES, _nbytes(largest))

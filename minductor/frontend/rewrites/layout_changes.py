@@ -1,14 +1,16 @@
 """Follows a change of strides through a torch.fx graph, and ends it where it would be seen.
 
-Takes a graph in which a value was replaced by an equal one with other strides. Gives the graph with right strides: what
-reads the value is traced again. Where a node cannot read the new strides (a `view`, an operator with a
-graph), and where the value reaches the caller, a copy with the old strides is put in front. Refuses (a reason) what
-cannot be copied so, and results that would share memory which they did not share before.
+Takes a graph in which a value was replaced by an equal one with other strides, or in other memory. Gives the graph with
+right traced values: what reads the value is traced again. Where a node cannot read the new strides (a `view`, an
+operator with a graph, a call that would give a view in place of a copy), and where the value reaches the caller, a copy
+with the old strides is put in front. Refuses (a reason) what cannot be copied so, and results that would share memory
+which they did not share before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,27 +18,27 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from minductor.frontend.capture.schemas import KNOWN_NAMESPACES
+from minductor.frontend.rewrites.graph_changes import GraphChanges
+from minductor.frontend.rewrites.graph_modes import Modes
 from minductor.frontend.rewrites.operator_calls import writes_memory
 from minductor.frontend.rewrites.traced_values import traced
+from minductor.frontend.rewrites.value_layouts import difference, has_same_layout, storage, storages
 
-
-def layout(value: torch.Tensor) -> tuple[Any, ...]:
-    """Dtype, sizes, device and strides of a traced tensor."""
-    return value.dtype, tuple(value.shape), value.device, tuple(value.stride())
-
-
-def storage(value: object) -> int | None:
-    """The identity of a traced tensor's memory; None for what is no tensor."""
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+aten = torch.ops.aten
 
 
 @dataclass(slots=True)
 class LayoutChanges:
-    """The nodes of a graph whose values have other strides than before. `autocast` is as in `Site`, by node."""
+    """The nodes of a graph whose values have other strides or lie in other memory than before.
+
+    `changes` does what this class does to the graph; `modes` has the modes of nodes that differ from `around`.
+    """
 
     graph: fx.Graph
-    value_key: str
-    autocast: Mapping[fx.Node, tuple[tuple[Any, ...], ...]]
+    changes: GraphChanges
+    modes: Mapping[fx.Node, Modes]
+    around: Modes
     before: dict[fx.Node, Any] = field(default_factory=dict[fx.Node, Any])  # node -> the value that it had
     copies: dict[fx.Node, fx.Node] = field(default_factory=dict[fx.Node, fx.Node])
 
@@ -46,108 +48,133 @@ class LayoutChanges:
 
     def follow(self) -> str:
         """Traces again what reads the changed values. Returns the reason why that cannot be, "" if it can."""
-        changed = {node for node, old in self.before.items() if not _is_same(old, node.meta[self.value_key])}
+        changed = [node for node, old in self.before.items() if not _is_in_place(old, self._value(node))]
         if not changed:
             return ""
-        node = min(changed).next
-        shared = _sharing(self._results())
-        while node.op != "root":
-            following = node.next
-            if any(given in self.before for given in node.all_input_nodes) and (why := self._visit(node)):
+        shared = _sharing(self.before.get(node, self._value(node)) for node in self._results())
+        readers = [user for node in changed for user in node.users]
+        heapq.heapify(readers)  # in the order of the graph
+        last: fx.Node | None = None
+        while readers:
+            node = heapq.heappop(readers)
+            if node is last:
+                continue
+            last = node
+            if why := self._visit(node):
                 return why
-            node = following
-        if _sharing(self._results()) != shared:
+            if node in self.before:
+                for user in node.users:
+                    heapq.heappush(readers, user)
+        if _sharing(self._value(node) for node in self._results()) != shared:
             return "results would share memory that they did not share before"
         return ""
 
+    def _value(self, node: fx.Node) -> Any:
+        return node.meta.get(self.changes.value_key)
+
+    def _has_moved(self, node: fx.Node) -> bool:
+        """Whether a node's value has another layout than before."""
+        return node in self.before and not has_same_layout(self.before[node], self._value(node))
+
     def _visit(self, node: fx.Node) -> str:
         """Traces one node again, or lets it read copies with the old strides."""
-        if node.op == "output" or node.op == "call_module" or writes_memory(node) or self.value_key not in node.meta:
+        old = self._value(node)
+        if writes_memory(node) and any(map(self._has_moved, _written(node))):
+            return f"{node.name} writes to memory that would have other strides"
+        if old is None or writes_memory(node) or _wants_strides(node):
             return self._restore(node)
-        old = node.meta[self.value_key]
         try:
-            new = traced(node, self.value_key, self.autocast.get(node, ()))
+            new = traced(node, self.changes.value_key, self.modes.get(node, self.around).autocast)
         except Exception:  # such as a view that the new strides do not allow
             return self._restore(node)
-        if not _has_same_sizes(old, new):
+        was, now = self._shares_before(node), _shares(new, map(self._value, node.all_input_nodes))
+        if was != now or difference(old, new, keeps_strides=False):
             return self._restore(node)
-        inputs = {storage(given.meta.get(self.value_key)) for given in node.all_input_nodes}
-        if _is_same(old, new) and not any(storage(leaf) in inputs for leaf in tree_leaves(new)):
-            return ""
-        node.meta[self.value_key] = new
-        node.meta.pop("tensor_meta", None)
-        self.before[node] = old
+        if any(now) or not has_same_layout(old, new):
+            self.changes.set_value(node, new)
+            self.before[node] = old
         return ""
+
+    def _shares_before(self, node: fx.Node) -> list[bool]:
+        """For each input of a node, whether the node's value shared its memory before anything was replaced."""
+        inputs = [self.before.get(given, self._value(given)) for given in node.all_input_nodes]
+        return _shares(self.before.get(node, self._value(node)), inputs)
 
     def _restore(self, node: fx.Node) -> str:
         """Lets a node read copies with the old strides in place of changed values."""
-        for given in node.all_input_nodes:
-            if given not in self.before or _is_same(self.before[given], given.meta[self.value_key]):
-                continue
-            if given not in self.copies:
-                if (why := self._copy(given)) != "":
-                    return why
-            node.replace_input_with(given, self.copies[given])
+        is_view = node.op != "output" and any(self._shares_before(node))
+        for given in filter(self._has_moved, node.all_input_nodes):
+            if given not in self.copies and (why := self._copy(given)):
+                return why
+            self.changes.replace_input(node, given, self.copies[given])
+            self.before[self.copies[given]] = self.before[given]
+        if is_view and not writes_memory(node):
+            self.before[node] = self._value(node)
+            self.changes.set_value(
+                node, traced(node, self.changes.value_key, self.modes.get(node, self.around).autocast)
+            )
         return ""
 
     def _copy(self, node: fx.Node) -> str:
         """Adds a copy of a value with its old strides behind the node; a reason if there is no such copy."""
         old = self.before[node]
+        refusal = f"no copy has the strides of {node.name}"
         if not isinstance(old, torch.Tensor):
             return f"{node.name} gives several values, of which a node needs the old strides"
-        order = _memory_order(old)
-        if order is None:
-            return f"no copy has the strides of {node.name}"
-        back = [order.index(d) for d in range(len(order))]
-        is_permuted = order != sorted(order)
-        made = node
-        following = node.next
-        aten = torch.ops.aten
-        calls: list[Any] = [(aten.permute.default, (order,), {})] if is_permuted else []
-        calls.append((aten.clone.default, (), {"memory_format": torch.contiguous_format}))
-        calls += [(aten.permute.default, (back,), {})] if is_permuted else []
-        if _is_static(old) and any(n == 1 for n in old.shape):  # whose strides no permutation decides
-            calls.append((aten.as_strided.default, (list(old.shape), list(old.stride())), {}))
-        for target, args, kwargs in calls:
+        made, following = node, node.next
+        for target, args, kwargs in _copying(old):
+            if target is aten.as_strided.default and not _differ_in_single_elements(self._value(made), *args):
+                return refusal
             with self.graph.inserting_before(following):
                 copy = self.graph.call_function(target, (made, *args), kwargs)
-            copy.meta = {
-                name: value for name, value in node.meta.items() if name not in (self.value_key, "tensor_meta")
-            }
-            copy.meta[self.value_key] = traced(copy, self.value_key)
+            self.changes.add(copy)
+            lost = (self.changes.value_key, "tensor_meta", "unbacked_bindings")
+            copy.meta = {name: value for name, value in node.meta.items() if name not in lost}
+            try:
+                copy.meta[self.changes.value_key] = traced(copy, self.changes.value_key)
+            except RuntimeError:  # strides with gaps
+                return refusal
             made = copy
         self.copies[node] = made
-        return "" if _is_same(old, made.meta[self.value_key]) else f"no copy has the strides of {node.name}"
+        return "" if has_same_layout(old, self._value(made)) else refusal
 
-    def _results(self) -> Sequence[Any]:
-        return [node.meta.get(self.value_key) for node in self.graph.output_node().all_input_nodes]
-
-
-def _is_same(old: Any, new: Any) -> bool:
-    """Whether two traced values have equal layouts."""
-    a, b = tree_leaves(old), tree_leaves(new)
-    return len(a) == len(b) and all(
-        layout(x) == layout(y) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) else type(x) is type(y)
-        for x, y in zip(a, b, strict=True)
-    )
+    def _results(self) -> Sequence[fx.Node]:
+        return self.graph.output_node().all_input_nodes
 
 
-def _has_same_sizes(old: Any, new: Any) -> bool:
-    """Whether two traced values are equal but for strides."""
-    a, b = tree_leaves(old), tree_leaves(new)
-    return len(a) == len(b) and all(
-        layout(x)[:3] == layout(y)[:3]
-        if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
-        else type(x) is type(y)
-        for x, y in zip(a, b, strict=True)
-    )
+def _copying(value: torch.Tensor) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Calls, each of the value of the one before, that copy a tensor to the strides of `value`, if calls can.
+
+    Target, arguments behind the first, and arguments by name. An expanded dimension is copied once.
+    """
+    order = _memory_order(value)
+    back = [order.index(d) for d in range(len(order))]
+    is_permuted = order != sorted(order)
+    expanded = [d for d in range(value.dim()) if type(value.stride(d)) is int and value.stride(d) == 0]
+    calls: list[Any] = [(aten.slice.Tensor, (d, 0, 1), {}) for d in expanded]
+    calls += [(aten.permute.default, (order,), {})] if is_permuted else []
+    calls.append((aten.clone.default, (), {"memory_format": torch.contiguous_format}))
+    calls += [(aten.permute.default, (back,), {})] if is_permuted else []
+    if _is_static(value):
+        sizes = [1 if d in expanded else n for d, n in enumerate(value.shape)]
+        if 1 in sizes:  # no permutation decides the stride of such a dimension
+            calls.append((aten.as_strided.default, (sizes, list(value.stride())), {}))
+        if sizes != list(value.shape):
+            calls.append((aten.expand.default, (list(value.shape),), {}))
+    return calls
 
 
-def _memory_order(value: torch.Tensor) -> list[int] | None:
-    """The dimensions in the order of their strides, the largest first; None if a size or stride is not a number."""
-    if not _is_static(value):
-        return list(range(value.dim())) if value.is_contiguous() else None
-    return sorted(range(value.dim()), key=lambda d: -value.stride(d))
+def _differ_in_single_elements(value: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor has these strides but for dimensions of one element."""
+    return all(n == 1 or value.stride(d) == strides[d] for d, n in enumerate(sizes))
+
+
+def _memory_order(value: torch.Tensor) -> list[int]:
+    """The dimensions in the order of their strides, the largest first; symbolic strides by their size hints."""
+    strides = [n if isinstance(n, int) else n.node.hint for n in value.stride()]
+    if None in strides:  # a size that data decide has no hint
+        return list(range(value.dim()))
+    return sorted(range(value.dim()), key=lambda d: -strides[d])
 
 
 def _is_static(value: torch.Tensor) -> bool:
@@ -155,7 +182,35 @@ def _is_static(value: torch.Tensor) -> bool:
     return all(type(n) is int for n in (*value.shape, *value.stride()))
 
 
-def _sharing(values: Sequence[Any]) -> list[int]:
+def _is_in_place(old: Any, new: Any) -> bool:
+    """Whether a value has the layout and the memory of the old one, so that nothing has to follow."""
+    return storages(old) == storages(new) and has_same_layout(old, new)
+
+
+def _written(node: fx.Node) -> Sequence[fx.Node]:
+    """The inputs of a node that writes which it may write: those that its schema names, else all."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.all_input_nodes
+    schema = node.target._schema.arguments
+    given = dict(zip((argument.name for argument in schema), node.args, strict=False)) | dict(node.kwargs)
+    named = [given.get(each.name) for each in schema if each.alias_info is not None and each.alias_info.is_write]
+    return [each for each in tree_leaves(named) if isinstance(each, fx.Node)]
+
+
+def _wants_strides(node: fx.Node) -> bool:
+    """Whether a node is not traced again: it is the output, another library's, or data decide its sizes."""
+    if isinstance(node.target, torch._ops.OpOverload) and not str(node.target).startswith(KNOWN_NAMESPACES):
+        return True  # such an operator may take strides for granted
+    return node.op in ("output", "call_module") or bool(node.meta.get("unbacked_bindings"))
+
+
+def _shares(value: Any, inputs: Iterable[Any]) -> list[bool]:
+    """For each input, whether a value shares its memory."""
+    own = {each for each in storages(value) if each is not None}
+    return [not own.isdisjoint(storages(given)) for given in inputs]
+
+
+def _sharing(values: Any) -> list[int]:
     """For each value, the number of the first value that shares its memory."""
     kept = [storage(value) for value in values]
     return [kept.index(each) if each is not None else -1 for each in kept]

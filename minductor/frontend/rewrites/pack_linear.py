@@ -146,4 +146,5 @@ PACK_LINEAR = Rewrite(
     find=find,
     conditions=(has_frozen_weight, takes_dtype, has_bias, is_worth_packing),
     replace=replace,
+    packs=True,
 )

@@ -59,6 +59,8 @@ class Rewrite:
             taken. None: the rewrite never costs time.
         keeps_strides: False if the new value may have other strides than the old one. What follows is then traced
             again, and a value that the caller sees is copied to the old strides.
+        packs: whether the new calls read packed weights, which fit one processor: `minductor.export` leaves the rewrite
+            out.
         is_on: whether the rewrite applies unless the option `rewrites` says otherwise.
     """
 
@@ -71,7 +73,23 @@ class Rewrite:
     conditions: tuple[Condition, ...] = ()
     seconds: Callable[[Any, Site], tuple[float, float]] | None = None
     keeps_strides: bool = True
+    packs: bool = False
     is_on: bool = True
+
+
+def row_objection(row: Any) -> str:
+    """The reason why an object is no row that can apply; "" if it is one."""
+    if not isinstance(row, Rewrite):
+        return f"{row!r} is no minductor.Rewrite"
+    if not isinstance(row.name, str) or not row.name.isidentifier():
+        return f"the name {row.name!r} is no identifier"
+    if row.level not in LEVELS:
+        return f"the level {row.level!r} of {row.name} is none of {', '.join(LEVELS)}"
+    if not isinstance(row.anchors, tuple) or not all("." in str(anchor) for anchor in row.anchors) or not row.anchors:
+        return f"the anchors {row.anchors!r} of {row.name} are no tuple of names such as 'aten.softmax'"
+    if not isinstance(row.conditions, tuple):
+        return f"the conditions {row.conditions!r} of {row.name} are no tuple of functions"
+    return ""
 
 
 class RewriteNote(NamedTuple):
@@ -113,20 +131,48 @@ class Site:
     written: list[fx.Node] = field(default_factory=list[fx.Node])
 
     def call(self, node: object) -> OperatorCall | None:
-        """The node's call by the names of ATen's operator and parameters; None for what is no such call."""
+        """The call of a node, by the names of ATen's operator and parameters.
+
+        Args:
+            node: a node, or any other argument of a call.
+
+        Returns:
+            None for what is no node, or calls no operator that `operator_calls.py` knows.
+        """
         return operator_call(node) if isinstance(node, fx.Node) else None
 
     def value(self, node: object) -> Any:
-        """The traced value of a node, a fake tensor for a tensor; any other argument is its own value."""
+        """The traced value of a node.
+
+        Args:
+            node: a node, or any other argument of a call.
+
+        Returns:
+            A fake tensor for a tensor, whose sizes may be symbols; what is no node is its own value.
+        """
         return node.meta.get(self.value_key) if isinstance(node, fx.Node) else node
 
     def tensor(self, node: object) -> torch.Tensor | None:
-        """The traced value of a node if that is a tensor, else None."""
+        """The traced value of a node that gives a tensor.
+
+        Args:
+            node: a node, or any other argument of a call.
+
+        Returns:
+            A fake tensor; None if the value is no tensor.
+        """
         value = self.value(node)
         return value if isinstance(value, torch.Tensor) else None
 
     def is_frozen(self, node: object) -> bool:
-        """Whether a node has the same value at each call, because it depends on frozen weights only."""
+        """Whether a node has the same value at each call, because it depends on frozen weights only.
+
+        Args:
+            node: a node, or any other argument of a call, which is the same at each call.
+
+        Returns:
+            False for every node of a graph that is not frozen.
+        """
         return not isinstance(node, fx.Node) or node in self.frozen
 
     def write(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
@@ -150,7 +196,14 @@ class Site:
         return node
 
     def trace(self, node: fx.Node) -> Any:
-        """The value of a node's call on the traced values of its arguments, without changing any metadata."""
+        """The value of a node's call on the traced values of its arguments, without changing any metadata.
+
+        Args:
+            node: a node that calls a function or a method.
+
+        Returns:
+            A fake tensor, or what else the call gives.
+        """
         return traced(node, self.value_key, self.autocast)
 
     @property

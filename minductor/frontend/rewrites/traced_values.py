@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
 PACKS = ("mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight")
 
@@ -28,21 +30,33 @@ def traced(node: fx.Node, value_key: str, autocast: Sequence[tuple[Any, ...]] = 
     Raises:
         Exception: what the operator raises for such arguments.
     """
-    from torch._guards import detect_fake_mode
-
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta[value_key])
-    mode: Any = detect_fake_mode((args, kwargs)) or detect_fake_mode()
+    mode = _fake_mode(node, value_key)
     target: Any = node.target
     with ExitStack() as stack:
         if mode is not None:
             stack.enter_context(mode)
         stack.enter_context(torch.no_grad())
+        if value_key == "val":  # an ATen graph has no autocast left, whatever region the user has entered
+            stack.enter_context(torch._C._DisableAutocast())
         for given in autocast:
             stack.enter_context(torch.autocast(*given))
         if node.op == "call_method":
             return getattr(args[0], str(target))(*args[1:], **kwargs)
         name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
         return _VALUES.get(name, target)(*args, **kwargs)
+
+
+def _fake_mode(node: fx.Node, value_key: str) -> Any:
+    """The fake mode of the values that a node reads, or else of the first value of its graph; None for real values.
+
+    torch's `detect_fake_mode` gives that of the compile, which is another one than that of Dynamo's values.
+    """
+    for each in (*node.all_input_nodes, *node.graph.nodes):
+        for leaf in tree_leaves(each.meta.get(value_key)):
+            if isinstance(leaf, FakeTensor):
+                return leaf.fake_mode
+    return None
 
 
 def packed_weight(weight: torch.Tensor, *_: Any) -> torch.Tensor:

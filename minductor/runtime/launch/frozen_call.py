@@ -29,7 +29,7 @@ class FoldedWeights:
     """The folded values of one set of weights. `references` are weak: they drop the set when a weight dies."""
 
     references: tuple[Any, ...]
-    versions: tuple[int, ...]
+    versions: list[int]
     values: tuple[Any, ...]
 
 
@@ -48,8 +48,8 @@ class FrozenCall:
 
         Args:
             call: takes the graph's arguments and the folded values behind them, in one list.
-            fold: computes the folded values from all weights.
-            weights: the numbers of the arguments that are weights, and their names for errors.
+            fold: computes the folded values from the weights.
+            weights: the numbers of the arguments that `fold` takes, and their names for errors.
         """
         self.call = call
         self.fold = fold
@@ -65,7 +65,7 @@ class FrozenCall:
         key = tuple(map(id, weights))
         latest = self.latest
         folded = latest[1] if latest is not None and latest[0] == key else self._folded(key, weights)
-        versions = tuple(map(_version, weights))
+        versions = _versions(weights)
         if versions != folded.versions:
             pairs = zip(self.names, versions, folded.versions, strict=True)
             raise FrozenChanged(next(name for name, now, was in pairs if now != was))
@@ -79,9 +79,8 @@ class FrozenCall:
             if found is None:
                 drop = _Drop(weakref.ref(self), key)
                 references = tuple(weakref.ref(weight, drop) for weight in weights)
-                versions = tuple(map(_version, weights))
-                with torch.no_grad():
-                    found = FoldedWeights(references, versions, tuple(self.fold(*weights)))
+                versions = _versions(weights)
+                found = FoldedWeights(references, versions, _computed(self.fold, weights))
                 self.sets[key] = found
                 while len(self.sets) > MAX_SETS:
                     self.sets.popitem(last=False)
@@ -111,6 +110,18 @@ class _Drop:
             owner.drop(self.key)
 
 
-def _version(weight: torch.Tensor) -> int:
-    """How often a tensor was written; 0 for one that was made in inference mode, whose writes torch does not count."""
-    return 0 if weight.is_inference() else weight._version
+def _computed(fold: Callable[..., tuple[Any, ...]], weights: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What `fold` gives, whatever modes of autograd and autocast the caller is in; it is there for all streams."""
+    with torch.inference_mode(mode=False), torch.no_grad(), torch._C._DisableAutocast():
+        values = tuple(fold(*weights))
+    for device in {value.device for value in values if value.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+    return values
+
+
+def _versions(weights: Sequence[torch.Tensor]) -> list[int]:
+    """How often each tensor was written; 0 for one that was made in inference mode: torch does not count its writes."""
+    try:
+        return [weight._version for weight in weights]
+    except RuntimeError:  # one of them was made in inference mode
+        return [0 if weight.is_inference() else weight._version for weight in weights]

@@ -1,0 +1,73 @@
+"""Random programs without rewrites, and frozen: all arguments but the first are buffers of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from minductor.driver import Compiler
+from pytest_plugin.random_programs.verdict import judge
+from tests.e2e.hunt import Name
+
+FIRST = 2_000_000  # other programs than those of the hunt and of test_random_programs.py
+
+
+class Holding(nn.Module):
+    """A function whose arguments but the first are buffers."""
+
+    def __init__(self, fn: Callable[..., Any], held: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.fn = fn
+        for number, value in enumerate(held):
+            self.register_buffer(f"held{number}", value)
+        self.count = len(held)
+
+    def forward(self, first: Any) -> Any:
+        return self.fn(first, *[getattr(self, f"held{number}") for number in range(self.count)])
+
+
+def frozen(seen: list[Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled as a frozen module at each call."""
+    compiler = Compiler(observer=seen.append)
+
+    def call(*args: Any) -> Any:
+        torch.compiler.reset()
+        with torch.no_grad():
+            return torch.compile(Holding(fn, args[1:]), backend=compiler, options={"freeze": True})(args[0])
+
+    return call
+
+
+def plain(seen: list[Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled without rewrites."""
+    return torch.compile(fn, backend=Compiler(observer=seen.append), options={"rewrites": "-all"}, fullgraph=True)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(("first", "count"), [(FIRST, 4), pytest.param(FIRST + 4, 40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", [frozen, plain])
+def test_equal_eager(how: Callable[..., Any], first: int, count: int) -> None:
+    bad: list[str] = []
+    words: list[str] = []
+    seen: list[Any] = []
+    for number in range(first, first + count):
+        program = Name("floats", number).program()
+        found = judge(program, lambda fn: how(seen, fn))
+        words.append(found.word)
+        if found.is_bad:
+            bad.append(f"{found.word}: {found.why}{program}")
+    assert not bad, "\n".join(bad)
+    assert words.count("right") >= count - 1, words
+    assert any(each.report.frozen_bytes for each in seen) == (how is frozen)
