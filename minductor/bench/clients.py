@@ -14,6 +14,7 @@ from torch import Tensor
 
 from minductor.bench.measure_cut import cut_cases, cut_options
 from minductor.bench.measure_options import Case, Found, Function, Place, measure
+from minductor.bench.measure_padding import padding_cases, padding_options
 from minductor.bench.measure_products import product_cases, product_options
 from minductor.bench.measure_rows import row_cases, row_options
 from minductor.heuristics.samples import Sample
@@ -34,6 +35,7 @@ CLIENTS: Mapping[str, Client] = {
     "rows": Client(row_cases, row_options, "variant"),
     "cut": Client(cut_cases, cut_options, "variant"),
     "products": Client(product_cases, product_options, "matmul"),
+    "padding": Client(padding_cases, padding_options, "rewrites"),
 }
 
 

@@ -159,9 +159,11 @@ def apply_level(
     rows = [row for row in selected(env.options.rewrites, own)[level] if not (is_exported and row.packs)]
     if not rows:
         return Rewritten()
+    from minductor.driver_tasks.placement import placed_for_rewrites
     from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
     from minductor.frontend.rewrites.graph_modes import parts_of
 
+    env = placed_for_rewrites(gm, env)
     parts = list(parts_of(gm)) if level == "torch" and not is_exported else [(gm, None)]
     notes = [note for part, modes in parts for note in apply_rewrites(part, rows, env, frozen=frozen, around=modes)]
     return Rewritten(tuple(dict.fromkeys(notes)), time.perf_counter() - start)

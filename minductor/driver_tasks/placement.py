@@ -8,7 +8,7 @@ that does not work on the tensors' memory, and devices that no backend launches 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minductor.backends import BUILT_IN, find_backend, find_target, options_for, target_of_device
 from minductor.core.errors import BadOptionValue, TargetElsewhere, UnsupportedInput
@@ -48,7 +48,6 @@ def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
         raise TargetElsewhere(named)
     if named and not is_launched:  # kernels for the CPU cannot read the GPU's memory
         raise BadOptionValue("target", named, f"one that works on {device}")
-    from minductor.runtime.build.probe import software
     from minductor.runtime.launch.cuda import target_of
 
     here = target_of(device)
@@ -56,8 +55,39 @@ def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
         raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
     if named and not here.runs(env.target):
         raise TargetElsewhere(named)
-    env = replace(env, device=torch.cuda.get_device_name(device), software=software())
+    env = _with_software(env, device)
     return graph, env if named else replace(env, target=here), False
+
+
+def placed_for_rewrites(gm: Any, env: Env) -> Env:
+    """The Env with the target of the GPU whose memory the inputs of a torch.fx graph lie in, if the user named none.
+
+    Rewrites apply before the graph is captured. A graph without such inputs, and one that `place` will refuse, keeps
+    the Env.
+    """
+    if env.options.target:
+        return env
+    values = (node.meta.get("val", node.meta.get("example_value")) for node in gm.graph.find_nodes(op="placeholder"))
+    device = next((str(each.device) for each in values if getattr(each, "is_cuda", False)), "")
+    if not device:
+        return env
+    import torch
+
+    if not torch.cuda.is_available():
+        return replace(env, target=find_target("sm_90"))
+    from minductor.runtime.launch.cuda import target_of
+
+    here = target_of(device)
+    return env if here is None else replace(_with_software(env, device), target=here)
+
+
+def _with_software(env: Env, device: str) -> Env:
+    """The Env with the name of a GPU and the versions of the software that learned choices depend on."""
+    import torch
+
+    from minductor.runtime.build.probe import software
+
+    return replace(env, device=torch.cuda.get_device_name(device), software=software())
 
 
 def _registered(env: Env, device: str) -> Env:

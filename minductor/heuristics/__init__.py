@@ -7,6 +7,7 @@ The road of a choice, by `minductor heuristics` (`heuristics_command.py`):
   `rows`, the recipe of a kernel that reduces rows, is asked in `passes/schedule/schedule.py`;
   `cut`, whether a reduction is cut in parts, in `passes/split/split.py`;
   `products`, whether the library computes a matrix product, in `frontend/rules/matmul.py`;
+  `padding`, whether a product of odd sizes is padded, in `frontend/rewrites/pad_products.py`;
 - `learn` grows a regression tree over the logarithms of times (`tree.py`), finds its size by cross-validation and a
   confidence below which it says "unsure", and judges it on kernels that were held out (`learn.py`);
 - then it writes a Python function with its METADATA (`generate.py`) into `generated/`, which is committed;

@@ -53,8 +53,23 @@ OF_PRODUCT: Mapping[str, str] = {
     "products": "products that are summed, of all elements",
     "bytes": "bytes of factors and result",
 }
+OF_PADDING: Mapping[str, str] = {
+    **OF_PRODUCT,
+    "pad_rows": "rows of zeros",
+    "pad_columns": "columns of zeros",
+    "pad_inner": "zeros behind the inner axis",
+    "copied": "bytes of operands that a kernel of its own would pad",
+    "copies": "operands that a kernel of its own would pad",
+    "fused": "bytes of operands that the kernel which computes them would pad",
+    "result_copied": "bytes of the result if a reader needs it contiguous, else 0",
+}
 # By choice. These are the choices that can be learned; `bench/clients.py` says how each is measured.
-FEATURES: Mapping[str, Mapping[str, str]] = {"rows": OF_KERNEL, "cut": OF_CUT, "products": OF_PRODUCT}
+FEATURES: Mapping[str, Mapping[str, str]] = {
+    "rows": OF_KERNEL,
+    "cut": OF_CUT,
+    "products": OF_PRODUCT,
+    "padding": OF_PADDING,
+}
 LINE = 128  # bytes of a cache line
 LANES = 16  # elements: the widest vector of four-byte values
 
@@ -99,6 +114,23 @@ def product_features(sizes: ProductSizes) -> dict[str, float]:
     factors = sizes.batch * sizes.k * (sizes.m + sizes.n)
     derived = min(LINE, rows & -rows), results, results * sizes.k, (factors + results) * sizes.itemsize
     return dict(zip(OF_PRODUCT, (*map(int, plain), *derived), strict=True))
+
+
+class ProductPads(NamedTuple):
+    """The pads of a product and what they cost, by the names of OF_PADDING in their order."""
+
+    pad_rows: int
+    pad_columns: int
+    pad_inner: int
+    copied: int
+    copies: int
+    fused: int
+    result_copied: int
+
+
+def padding_features(sizes: ProductSizes, pads: ProductPads) -> dict[str, float]:
+    """The features of a product that may be padded, by the names of OF_PADDING in their order."""
+    return {**product_features(sizes), **pads._asdict()}
 
 
 def _numbers(shape: Shape) -> dict[str, float]:

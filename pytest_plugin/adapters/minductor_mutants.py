@@ -29,6 +29,9 @@ LAYOUT_SECONDS = f"{REWRITES}.convolution_seconds"
 PACK_CONVOLUTION = f"{REWRITES}.pack_convolution"
 POST_OPS = f"{REWRITES}.convolution_post_ops"
 FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
+PACK, JOINED = f"{REWRITES}.pack_linear", f"{REWRITES}.join_products"
+PAD, INT8 = f"{REWRITES}.pad_products", f"{REWRITES}.int8_linear"
+PRODUCT_CALLS = f"{REWRITES}.product_calls"
 APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
@@ -183,6 +186,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "why_native",
         "answer.option == NATIVE",
         "answer.option == EXTERN",
+    ),
+    # --- rewrites of products
+    Mutant("pack-changing-weight", PACK, "has_frozen_weight", "site.is_frozen(right)", "right"),
+    Mutant("pack-small", PACK, "pays", "sums >= LEAST_ALONE", "sums >= 0"),
+    Mutant("pack-float64", PACK, "takes_dtype", "(dtype, False)", "(dtype, True)"),
+    Mutant("bias-any-matrix", PRODUCT_CALLS, "bias_of", 'return "" if is_row', 'return "" if bias is not None'),
+    Mutant("bias-scaled", PRODUCT_CALLS, "bias_of", "if not call.is_plain:", "if False:"),
+    Mutant("join-changing-weight", JOINED, "has_frozen_weights", 'if changing else ""', 'if False else ""'),
+    Mutant("join-weight-from-behind", JOINED, "begins_behind_weights", "if late:", "if False:"),
+    Mutant("join-copied", JOINED, "readers_take_views", "return why", "continue"),
+    Mutant("join-large", JOINED, "saves_time", "if is_small or is_packed", "if True"),
+    Mutant("join-wrong-columns", JOINED, "replace", "start = end", "start = 0"),
+    Mutant("widen-few-rows", f"{REWRITES}.widen_products", "has_several_rows", "rows >= least", "rows >= 0"),
+    Mutant("int8-biased", INT8, "adds_nothing", "match.product.base is None", "True"),
+    Mutant("int8-any-scale", INT8, "scales_columns", 'return "" if is_row', 'return "" if scale is not None'),
+    Mutant("int8-strided", INT8, "reads_plain_memory", ".is_contiguous()", ".numel()"),
+    Mutant("pad-without-unit", PAD, "uses_matrix_unit", '!= "tf32"', '== "tf32"'),
+    Mutant("pad-generated", PAD, "is_left_to_library", "inner <= SHORT_SUM", "inner <= 0"),
+    Mutant("pad-at-any-price", PAD, "saves_time", 'return "" if after < before', 'return "" if before'),
+    Mutant("pad-wrong-part", PAD, "replace", "dim, 0, size)", "dim, pad, size + pad)"),
+    Mutant(
+        "one-byte-weights-copied",
+        "minductor.frontend.freezing.split_frozen_graph",
+        "_is_widened_bytes",
+        "return is_widened and",
+        "return False and",
     ),
     # --- where texts come from
     Mutant(

@@ -25,14 +25,15 @@ KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.", "mkldnn
 
 # Operators whose `out=` form computes directly into the result; most others compute elsewhere and copy.
 OUT_FORMS: Mapping[str, str] = {
-    f"aten.{name}.default": f"aten.{name}.out" for name in ("mm", "bmm", "addmm", "baddbmm", "cumsum", "cumprod")
+    f"aten.{name}.default": f"aten.{name}.out"
+    for name in ("mm", "bmm", "addmm", "baddbmm", "_addmm_activation", "cumsum", "cumprod")
 }
 
 # Operators that are meant to stay calls, with the reason; any other call is made because no rule lowers it.
 REASONS: Mapping[str, str] = {
     name: reason
     for reason, names in {
-        "matrix products are the library's": "mm bmm addmm baddbmm mv addmv dot",
+        "matrix products are the library's": "mm bmm addmm baddbmm mv addmv dot _addmm_activation _weight_int8pack_mm",
         "convolutions are the library's": "convolution convolution_backward",
         "products and convolutions with packed weights are oneDNN's": "_linear_pointwise _convolution_pointwise"
         " _convolution_pointwise_ _convolution_transpose_pointwise",

@@ -2,7 +2,8 @@
 
 Takes an ATen graph and its frozen nodes. Changes the graph into the rest, which takes the computed values as further
 inputs behind its own. Gives the other part as a graph module from weights to these values. A view of a weight stays
-where it is, since it costs nothing, as does a value that is much larger than the weights it comes from.
+where it is, since it costs nothing, as does a value that is much larger than the weights it comes from, and a converted
+weight of one byte an element.
 """
 
 from __future__ import annotations
@@ -114,9 +115,20 @@ def _stays(node: fx.Node, frozen: set[fx.Node]) -> bool:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not all(type(n) is int for n in (*value.shape, *value.stride())):
         return True
-    if _is_view_of_weight(node):
+    if _is_view_of_weight(node) or _is_widened_bytes(node):
         return True
     return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, _weights_of(node))))
+
+
+def _is_widened_bytes(node: fx.Node) -> bool:
+    """Whether a value is nothing but a weight of one byte an element, converted and scaled, and large.
+
+    Such a weight saves memory, and a copy of 2 or 4 times its bytes would lie beside it.
+    """
+    largest = max(_weights_of(node), key=_nbytes, default=node)
+    weight = largest.meta["val"]
+    is_widened = weight.itemsize == 1 < node.meta["val"].itemsize and weight.dtype != torch.bool
+    return is_widened and _nbytes(node) > max(SMALL_BYTES, _nbytes(largest))
 
 
 def _is_view_of_weight(node: fx.Node) -> bool:

@@ -6,6 +6,8 @@
 - `layout_changes.py`: follows other strides through a graph, and copies what the caller sees to the old strides.
 - `operator_calls.py`: one name for all spellings of an operator, in Dynamo's graphs and in ATen graphs.
 - `traced_values.py`: the traced value of a call, also of oneDNN's operators, which torch does not trace.
+- `product_calls.py`: what rows of matrix products share: factors, sizes as numbers, biases, weights of linear layers.
+- `strided_readers.py`: whether the readers of a value take other strides, or would need a copy.
 
 Each other file holds one row, or a family of rows. `driver_tasks/graph_rewrites.py` applies the levels: "torch" to
 Dynamo's graph, where autograd still differentiates the replacement; "joint" to the joint graph of training; "aten" to

@@ -7,7 +7,7 @@ Refuses names in the option `rewrites` that no row has (BadOptionValue, with the
 Traceback (most recent call last):
 ...
 minductor.core.errors.BadOptionValue: [MD002] option 'rewrites' does not take '-fold_batchnorm' (str)
-  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: channels_last, ...
+  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: ...
 """
 
 from __future__ import annotations
@@ -15,19 +15,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minductor.core.errors import BadOptionValue, suggestion
+from minductor.frontend.rewrites.addmm_activation import ADDMM_ACTIVATION
 from minductor.frontend.rewrites.channels_last import CHANNELS_LAST
 from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, POST_OPS
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
+from minductor.frontend.rewrites.int8_linear import INT8_LINEAR
+from minductor.frontend.rewrites.join_products import JOIN_PRODUCTS
 from minductor.frontend.rewrites.pack_convolution import PACK_CONVOLUTION
+from minductor.frontend.rewrites.pack_linear import PACK_LINEAR
+from minductor.frontend.rewrites.pad_products import PAD_ALL_PRODUCTS, PAD_PRODUCTS, PAD_TRAINED_PRODUCTS
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
 from minductor.frontend.rewrites.split_bias import SPLIT_BIAS
+from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
 
 ALL = "all"  # in the option, the name of every row
 
 REWRITES: tuple[Rewrite, ...] = (
+    # joint graphs of training
+    PAD_TRAINED_PRODUCTS,
+    # ATen graphs
+    INT8_LINEAR,
+    ADDMM_ACTIVATION,
+    PAD_PRODUCTS,
+    PAD_ALL_PRODUCTS,
+    WIDEN_PRODUCTS,
     SPLIT_BIAS,
     CHANNELS_LAST,
+    # frozen graphs
     FOLD_BATCH_NORM,
+    JOIN_PRODUCTS,
+    PACK_LINEAR,
     PACK_CONVOLUTION,
     POST_OPS,
     CLAMPING_POST_OPS,

@@ -2,9 +2,9 @@
 
 Takes a convolution with a bias. Gives one without, and a sum. Refuses convolutions whose library adds the bias itself.
 
-cuDNN's convolution has no bias: torch launches a kernel of its own for the sum, which reads and writes the result. A sum
-of ours becomes part of the kernel behind the convolution. On an H200 the library's kernel takes at least 2 us, and 40 us
-beside 63 us for 16 images of 256 x 56 x 56. Depthwise convolutions are torch's own kernels, which add the bias.
+cuDNN's convolution has no bias: torch launches a kernel of its own for the sum, which reads and writes the result. A
+sum of ours becomes part of the kernel behind the convolution. On an H200 the library's kernel takes at least 2 us, and
+40 us beside 63 us for 16 images of 256 x 56 x 56. Depthwise convolutions are torch's own kernels, which add the bias.
 """
 
 from __future__ import annotations

@@ -164,7 +164,13 @@ NUMBERS = Convolution(
 
 
 def test_matrix_units_want_channels_last() -> None:
-    contiguous, last = layout_seconds(NUMBERS, dtype=torch.float16, is_gpu=True, is_packed=False)
+    facts = {"is_gpu": True, "is_packed": False, "is_frozen": False}
+    contiguous, last = layout_seconds(NUMBERS, dtype=torch.float16, **facts)
+    assert last < contiguous
+    small = replace(NUMBERS, images=1, input_bytes=401_408, output_bytes=401_408)
+    contiguous, last = layout_seconds(small, dtype=torch.float16, **facts)
+    assert contiguous < last  # the copy of the weight costs the host more than the images save
+    contiguous, last = layout_seconds(small, dtype=torch.float16, **{**facts, "is_frozen": True})
     assert last < contiguous
 
 
