@@ -190,10 +190,10 @@ class Compiler:
         from minductor.frontend.torch_graph.split_joint_graph import split_joint_graph
 
         untraced: Callable[..., Any] = torch._dynamo.disable
-        replace_functions(gm)
         places = shared_inputs.window_offsets(gm, inputs)
         rewrites = GraphRewrites(self._own_rewrites(env), env)
-        rewrites.rewrite_dynamo(gm)
+        rewrites.rewrite_dynamo(gm)  # before functions are replaced, which rewrites know by torch's names
+        replace_functions(gm)
         try:
             compiled = aot_module_simplified(
                 gm,

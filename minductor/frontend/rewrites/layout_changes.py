@@ -144,10 +144,14 @@ def _has_same_sizes(old: Any, new: Any) -> bool:
 
 
 def _memory_order(value: torch.Tensor) -> list[int] | None:
-    """The dimensions in the order of their strides, the largest first; None if a size or stride is not a number."""
-    if not _is_static(value):
+    """The dimensions in the order of their strides, the largest first; None if that is not known.
+
+    Strides that vary are ordered as for the example inputs, which `_copy` checks.
+    """
+    strides = [n if type(n) is int else n.node.hint for n in value.stride()]
+    if any(n is None for n in strides):
         return list(range(value.dim())) if value.is_contiguous() else None
-    return sorted(range(value.dim()), key=lambda d: -value.stride(d))
+    return sorted(range(value.dim()), key=lambda d: -strides[d])
 
 
 def _is_static(value: torch.Tensor) -> bool:

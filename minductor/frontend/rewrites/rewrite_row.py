@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -154,8 +153,13 @@ class Site:
         """The value of a node's call on the traced values of its arguments, without changing any metadata."""
         return traced(node, self.value_key, self.autocast)
 
-    @cached_property
+    @property
     def device(self) -> str:
         """The kind of device of the anchor's value: "cpu", "cuda", ...; "" if the anchor gives no tensor."""
         value = self.tensor(self.anchor)
         return "" if value is None else value.device.type
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the graph is compiled for a GPU."""
+        return self.env.target.is_gpu or self.device == "cuda"

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minductor.core.errors import BadOptionValue, suggestion
+from minductor.frontend.rewrites.attention import ATTENTION
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
 
 ALL = "all"  # in the option, the name of every row
 
-REWRITES: tuple[Rewrite, ...] = (FOLD_BATCH_NORM,)
+REWRITES: tuple[Rewrite, ...] = (ATTENTION, FOLD_BATCH_NORM)
 
 
 def selected(option: str, own: Sequence[Rewrite]) -> Mapping[Level, Sequence[Rewrite]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 PACKS = ("mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight")
 
@@ -28,10 +29,8 @@ def traced(node: fx.Node, value_key: str, autocast: Sequence[tuple[Any, ...]] = 
     Raises:
         Exception: what the operator raises for such arguments.
     """
-    from torch._guards import detect_fake_mode
-
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta[value_key])
-    mode: Any = detect_fake_mode((args, kwargs)) or detect_fake_mode()
+    mode: Any = _fake_mode((args, kwargs))
     target: Any = node.target
     with ExitStack() as stack:
         if mode is not None:
@@ -43,6 +42,15 @@ def traced(node: fx.Node, value_key: str, autocast: Sequence[tuple[Any, ...]] = 
             return getattr(args[0], str(target))(*args[1:], **kwargs)
         name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
         return _VALUES.get(name, target)(*args, **kwargs)
+
+
+def _fake_mode(values: Any) -> Any:
+    """The mode of the fake tensors among values. Dynamo gives backends another mode than that of its graph's values."""
+    from torch._guards import detect_fake_mode
+    from torch._subclasses import FakeTensor
+
+    modes = (leaf.fake_mode for leaf in tree_leaves(values) if isinstance(leaf, FakeTensor))
+    return next(modes, None) or detect_fake_mode()
 
 
 def packed_weight(weight: torch.Tensor, *_: Any) -> torch.Tensor:
