@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-B, H, L, D = 2, 4, 128, 16  # batch, heads, length, size of a head
+B, H, L, D = 2, 4, 192, 16  # batch, heads, length, size of a head
 INF = math.inf
 
 
@@ -204,6 +204,10 @@ def tensor_scale(q: Any, k: Any, v: Any, log: Any) -> Any:
     return ((q @ k.transpose(-1, -2)) * log.exp()).softmax(-1) @ v
 
 
+def scale_of_heads(q: Any, k: Any, v: Any, scale: Any) -> Any:
+    return torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * scale, dim=-1) @ v
+
+
 def one_matrix(q: Any, k: Any, v: Any) -> Any:
     return torch.mm(torch.softmax(torch.mm(q, k.t()) / 4, -1), v)
 
@@ -236,5 +240,89 @@ PROGRAMS: Mapping[str, Program] = {
     "one_head_of_keys": Program(one_head_of_keys, (_Q, (B, 1, L, D), (B, 1, L, D))),
     "subtracted": Program(subtracted, (_Q, _Q, _Q, (L, L)), {3: "causal"}),
     "tensor_scale": Program(tensor_scale, (_Q, _Q, _Q, ()), {3: "bias"}),
+    "scale_of_heads": Program(scale_of_heads, (_Q, _Q, _Q, (H, 1, 1)), {3: "bias"}),
     "one_matrix": Program(one_matrix, ((L, D),) * 3),
+}
+
+
+def _scores(q: Any, k: Any) -> Any:
+    return q @ k.transpose(-1, -2) * 0.25
+
+
+def with_weights(q: Any, k: Any, v: Any) -> Any:
+    weights = _scores(q, k).softmax(-1)
+    return weights @ v, weights
+
+
+def other_axis(q: Any, k: Any, v: Any) -> Any:
+    return _scores(q, k).softmax(-2) @ v
+
+
+def other_sum(q: Any, k: Any, v: Any) -> Any:
+    return torch.einsum("bhij,bhid->bhjd", _scores(q, k).softmax(-1), v)
+
+
+def five_axes(q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (x.unflatten(1, (2, 2)) for x in (q, k, v))
+    return _scores(q, k).softmax(-1) @ v
+
+
+def other_dtypes(q: Any, k: Any, v: Any) -> Any:
+    return _scores(q, k).softmax(-1).to(torch.bfloat16) @ v.to(torch.bfloat16)
+
+
+def rounded_scores(q: Any, k: Any, v: Any) -> Any:
+    return _scores(q, k).to(torch.bfloat16).softmax(-1).float() @ v
+
+
+def dropped(q: Any, k: Any, v: Any) -> Any:
+    return F.dropout(_scores(q, k).softmax(-1), 0.25, True) @ v
+
+
+def scale_of_keys(q: Any, k: Any, v: Any, scale: Any) -> Any:
+    return (_scores(q, k) * scale).softmax(-1) @ v
+
+
+def negative_scale_of_fill(q: Any, k: Any, v: Any, keep: Any) -> Any:
+    return (_scores(q, k).masked_fill(~keep, -1e9) * -1.0).softmax(-1) @ v
+
+
+def visible_fill(q: Any, k: Any, v: Any, keep: Any) -> Any:
+    return _scores(q, k).masked_fill(~keep, -2.0).softmax(-1) @ v
+
+
+def two_masks(q: Any, k: Any, v: Any, keep: Any, bias: Any) -> Any:
+    return (_scores(q, k) + bias).masked_fill(~keep, -1e4).softmax(-1) @ v
+
+
+def mask_of_queries(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return (_scores(q, k) + bias).softmax(-1) @ v
+
+
+def filled_by_tensor(q: Any, k: Any, v: Any, keep: Any, other: Any) -> Any:
+    return torch.where(keep, _scores(q, k), other).softmax(-1) @ v
+
+
+NEAR_MISSES: Mapping[str, Program] = {
+    "with_weights": Program(with_weights, why="which the rewrite would not compute"),
+    "other_axis": Program(other_axis, why="along axis -2"),
+    "other_sum": Program(other_sum, why="is not the one over which"),
+    "five_axes": Program(five_axes, why="have 5 axes"),
+    "other_dtypes": Program(other_dtypes, why="the queries are float32, not bfloat16"),
+    "rounded_scores": Program(rounded_scores, why="computed in bfloat16"),
+    "integers": Program(lambda q, k, v: (_scores(q, k).softmax(-1) * 9).int() @ v.int(), why=""),
+    "other_head_size": Program(mask_of_queries, (_Q, _Q, (B, H, L, 8), ()), {3: "bias"}, "head sizes"),
+    "dropped": Program(dropped, why="drops weights"),
+    "scale_of_keys": Program(scale_of_keys, (_Q, _Q, _Q, (L,)), {3: "bias"}, "a value for each key"),
+    "negative_scale_of_fill": Program(negative_scale_of_fill, (_Q, _Q, _Q, (L, L)), {3: "causal"}, "follows a fill"),
+    "visible_fill": Program(visible_fill, (_Q, _Q, _Q, (L, L)), {3: "causal"}, "does not hide them"),
+    "two_masks": Program(two_masks, (_Q, _Q, _Q, (L, L), (L, L)), {3: "padding", 4: "bias"}, "masked otherwise too"),
+    "filled_by_tensor": Program(
+        filled_by_tensor, (_Q, _Q, _Q, (L, L), (L, L)), {3: "causal", 4: "bias"}, "filled by a tensor"
+    ),
+    "mask_of_queries": Program(mask_of_queries, (_Q, _Q, _Q, (L, 1)), {3: "bias"}, "one value for all keys"),
+    "few_queries": Program(mask_of_queries, ((B, H, 9, D), _Q, _Q, (9, L)), {3: "bias"}, "faster written out"),
+    "few_keys": Program(
+        mask_of_queries, (_Q, (B, H, 12, D), (B, H, 12, D), (L, 12)), {3: "bias"}, "fewer than 16"
+    ),
 }

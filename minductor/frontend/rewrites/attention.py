@@ -25,7 +25,6 @@ from minductor.frontend.rewrites.attention_mask import (
     HIDING,
     added_masks,
     fills,
-    is_narrow,
     mask_of,
     why_not_rounded,
 )
@@ -267,20 +266,24 @@ def repeats_bits(match: Attention, site: Site) -> str:
 
 
 def has_known_scale(match: Attention, site: Site) -> str:
-    """Scales are numbers or tensors of no axes; behind a fill they must be positive numbers."""
+    """Scales are numbers, or tensors that have one value for a query; behind a fill they must be positive numbers."""
     filled = False
     for step in match.scores.steps:
         filled = filled or step.kind == "fill"
         if step.kind not in ("scale", "divide"):
             continue
         value = site.value(step.value)
-        if isinstance(value, torch.Tensor) and value.dim() > 0:
-            return f"its scale is a tensor of {value.dim()} axes"
         is_number = isinstance(step.value, int | float)
         if is_number and (not is_finite(step.value) or step.value == 0):
             return f"its scale is {step.value}"
         if filled and (not is_number or step.value <= 0):
             return "its scale follows a fill and is not a positive number"
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            continue
+        if not is_equal(value.shape[-1], 1):
+            return "its scale has a value for each key"
+        if value.dtype != site.value(match.result).dtype:
+            return f"its scale is {_name(value.dtype)}"
     return ""
 
 
@@ -295,9 +298,6 @@ def has_hiding_fill(match: Attention, site: Site) -> str:
     weak = [value for value in found if is_finite(value) and value > -1e30]
     if weak and (added_masks(match.scores.steps) or len(set(found)) > 1):
         return f"its scores are filled by {weak[0]:g} and masked otherwise too"
-    is_float16 = site.value(match.result).dtype == torch.float16 and is_narrow(site)
-    if is_float16 and any(map(is_finite, found)) and (added_masks(match.scores.steps) or len(set(found)) > 1):
-        return "its masks are a finite fill and others, which float16 cannot tell apart"
     return ""
 
 
@@ -330,19 +330,21 @@ def has_mask_of_scores(match: Attention, site: Site) -> str:
 def pays(match: Attention, site: Site) -> str:
     """The fused kernel is faster.
 
-    On a GPU it always is. On a CPU (one thread of an AMD EPYC with AVX-512, torch 2.13, head size 64, written out over
-    fused) 16-bit attention takes 4 to 29 times longer written out, 1.3 to 3.6 with its gradient, since torch has no
-    fast product of 16-bit matrices there. In float32 it takes 1.06 to 1.5 times longer from 128 queries and keys on,
-    0.75 to 0.93 at 16 to 64, 0.81 to 0.92 for one query, and 0.70 to 0.98 with its gradient up to 512.
+    On a GPU it always is. On a CPU: times written out over fused, by one thread of an AMD EPYC with AVX-512, torch 2.13,
+    heads of 64, a mask. In 16 bits 4 to 29, with gradients 1.3 to 3.6 (torch has no fast product of 16-bit matrices
+    there); for one query 0.5 to 0.9, for two 4.4. In float32 1.05 to 2 from 192 queries and keys on (heads of 32 to
+    128), 0.78 to 1.1 at 128, 0.75 to 0.93 at 16 to 64, 0.81 to 0.92 for one query, and 0.7 to 1.0 with gradients.
     """
-    if site.is_gpu:
-        return ""
     queries, keys = (_length(operand, site) for operand in (match.queries, match.keys))
     result = site.value(match.result)
-    if keys is None or queries is None:
+    if keys == 0 or queries == 0:
+        return "it has no queries or no keys"
+    if site.is_gpu or keys is None or queries is None:
         return ""
     if keys < FEWEST_KEYS:
         return f"it has {keys} keys, fewer than {FEWEST_KEYS}"
+    if queries == 1:
+        return "one query is faster written out on a CPU"
     if result.dtype in SIXTEEN:
         return ""
     if result.requires_grad:
@@ -353,7 +355,7 @@ def pays(match: Attention, site: Site) -> str:
 
 
 FEWEST_KEYS = 16  # also below 8 keys the CPU's kernel gives 0 for a query of NaN
-FEWEST_FLOAT32 = 128
+FEWEST_FLOAT32 = 192
 
 
 def _length(operand: Operand, site: Site) -> int | None:
@@ -369,7 +371,7 @@ def replace(match: Attention, site: Site) -> fx.Node:
     """The call of `scaled_dot_product_attention`, with the result's axes."""
     axes = _Axes(match, site)
     q, k, v = (axes.operand(operand) for operand in (match.queries, match.keys, match.values))
-    q, scale = _scaled(q, match, site)
+    q, scale = _scaled(q, axes, site)
     q, mask = mask_of(match.scores.steps, q, axes.mask, site.value(match.result).dtype, site)
     q, k, v = _expanded((q, k, v), site)
     p = match.dropout.get("p", 0.5) if match.dropout is not None else 0.0
@@ -396,7 +398,8 @@ class _Axes:
         node = self._split(node)
         while site.value(node).dim() < 4:
             node = site.write(aten.unsqueeze.default, node, 0)
-        return node
+        is_dense = is_equal(site.value(node).stride()[-1], 1)  # the fused kernels take no others
+        return node if is_dense else site.write(aten.contiguous.default, node)
 
     def mask(self, node: fx.Node, dims: int) -> fx.Node:
         """A mask of scores of `dims` axes, for scores of four axes."""
@@ -444,9 +447,9 @@ class _Axes:
         return node if call is None else call.first
 
 
-def _scaled(q: fx.Node, match: Attention, site: Site) -> tuple[fx.Node, float]:
+def _scaled(q: fx.Node, axes: _Axes, site: Site) -> tuple[fx.Node, float]:
     """The queries times the scales that are tensors, and the product of the scales that are numbers."""
-    scale = 1.0
+    scale, match = 1.0, axes.match
     call = site.call(match.scaled)
     if call is not None:
         number = list(call.arguments.values())[1]
@@ -457,7 +460,9 @@ def _scaled(q: fx.Node, match: Attention, site: Site) -> tuple[fx.Node, float]:
             if isinstance(step.value, int | float):
                 scale = scale * step.value if is_product else scale / step.value
             else:
-                q = site.write(aten.mul.Tensor if is_product else aten.div.Tensor, q, step.value)
+                is_tensor = isinstance(site.value(step.value), torch.Tensor)
+                value = axes.mask(step.value, step.dims) if is_tensor else step.value
+                q = site.write(aten.mul.Tensor if is_product else aten.div.Tensor, q, value)
     return q, scale
 
 

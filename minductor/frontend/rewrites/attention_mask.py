@@ -5,9 +5,13 @@ changed in one case. Refuses (a reason) a mask that the kernel would round.
 
 The kernels give 0 for a row that is masked whole by -inf, and kernels of GPUs also for one that is masked by the
 smallest number of a dtype, which they multiply. Eager gives NaN for the first, and the mean of the values for the
-second. So a mask is NaN in each row that is -inf in all of the row; a finite fill becomes -1e30, beside which no score
-counts; and on a GPU so does what is less in an added mask. Float16 has no such number: there a row that is filled whole
-is neither masked nor does it have queries, which gives the mean as well.
+second. So the mask of a row that is -inf everywhere becomes NaN; a finite fill becomes -1e30, beside which no score
+counts; and on a GPU so does what is less in an added mask.
+
+A gradient is computed from the logarithm of the sum of a row, which a mask of -1e4 or less rounds. If gradients are
+needed, a row that is masked whole has its largest number subtracted from its mask; and if that is -1e30, its queries
+are 0, which gives the mean too. So do the kernels for float16, which has no -1e30. The gradient of the queries and keys
+of such a row is 0, as a fill's is in eager; that of a row which an added mask hides whole is not 0 in eager.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from minductor.frontend.rewrites.score_steps import CASTS, RESHAPES, Step, is_fi
 aten = torch.ops.aten
 HIDING = -1e4  # a score of at most this has no weight beside others
 FLOOR = -1e30  # a score plus this is this
+SHIFTED = -1e3  # from here on a gradient would be too inexact
 
 
 def fills(steps: Sequence[Step]) -> Sequence[Any]:
@@ -102,23 +107,28 @@ def mask_of(
         site: where to write.
     """
     values = [site.value(mask).dtype for mask in added_masks(steps)]
+    is_float16, is_trained = dtype == torch.float16, site.value(site.before).requires_grad
     kind = dtype
-    if not is_narrow(site) and dtype.itemsize == 2 and (dtype == torch.float16 or any(v != dtype for v in values)):
+    if is_float16 or (dtype.itemsize == 2 and not is_narrow(site) and any(value != dtype for value in values)):
         kind = torch.float32
-    has_no_floor = dtype == torch.float16 and is_narrow(site)
     mask = None
     for step in steps:
-        mask = _with_step(mask, step, raised, kind, site, is_alone=not values, has_no_floor=has_no_floor)
+        mask = _with_step(mask, step, raised, kind, site, is_alone=not values)
     if mask is None:
         return q, None
     while site.value(mask).dim() == 3:
         mask = site.write(aten.unsqueeze.default, mask, 0)
-    has_fill = any(map(is_finite, fills(steps)))
-    if values or -math.inf in fills(steps) or has_no_floor:
-        alive = site.write(aten.any.dim, site.write(aten.gt.Scalar, mask, -math.inf), -1, True)
-        is_mean = has_fill and has_no_floor
-        mask = site.write(aten.where.ScalarOther, alive, mask, 0.0 if is_mean else math.nan)
-        q = site.write(aten.where.ScalarOther, alive, q, 0.0) if is_mean else q
+    is_shifted = is_trained or (is_float16 and is_narrow(site))
+    if is_shifted or values or -math.inf in fills(steps):
+        most = site.write(aten.amax.default, mask, [-1], True)
+        if is_shifted:
+            shifted = site.write(aten.sub.Tensor, mask, most)  # NaN in a row of -inf
+            mask = site.write(aten.where.self, site.write(aten.lt.Scalar, most, SHIFTED), shifted, mask)
+            q = site.write(aten.where.ScalarSelf, site.write(aten.le.Scalar, most, FLOOR), 0.0, q)
+        else:
+            mask = site.write(aten.where.ScalarSelf, site.write(aten.eq.Scalar, most, -math.inf), math.nan, mask)
+    if is_narrow(site) and site.value(mask).dtype != dtype:
+        mask = site.write(aten.to.dtype, mask, dtype)
     return q, site.write(aten.contiguous.default, mask)
 
 
@@ -130,9 +140,8 @@ def _with_step(
     site: Site,
     *,
     is_alone: bool,
-    has_no_floor: bool,
 ) -> fx.Node | None:
-    """The mask after one more step. `is_alone`: only fills make the mask; `has_no_floor`: its dtype lacks FLOOR."""
+    """The mask after one more step, in the dtype `kind`. `is_alone`: only fills make the mask."""
     if step.kind in ("scale", "divide"):
         multiply = aten.mul.Tensor if step.kind == "scale" else aten.div.Tensor
         return None if mask is None else site.write(multiply, mask, step.value)
@@ -142,18 +151,15 @@ def _with_step(
         value = step.value
         if is_finite(value):
             value = FLOOR if is_alone or is_narrow(site) else max(value, torch.finfo(kind).min)
-            value = -math.inf if has_no_floor else value
         if mask is not None:
             return site.write(aten.where.ScalarSelf, hidden, value, mask)
         zeros = site.write(aten.zeros_like.default, hidden, dtype=kind)
         return site.write(aten.masked_fill.Scalar, zeros, hidden, value)
     added = raised(step.value, step.dims)
     added = site.write(aten.neg.default, added) if step.kind == "subtract" else added
-    if is_narrow(site) and not (kind == torch.float16 and site.value(added).dtype == kind):
-        least = FLOOR if kind != torch.float16 else torch.finfo(torch.float16).min
-        is_inf = site.write(aten.eq.Scalar, added, -math.inf)
-        clamped = site.write(aten.clamp_min.default, added, least)
-        added = site.write(aten.where.self, is_inf, added, clamped)
+    if is_narrow(site) and site.value(added).dtype != torch.float16:
+        clamped = site.write(aten.clamp_min.default, added, FLOOR)
+        added = site.write(aten.where.self, site.write(aten.eq.Scalar, added, -math.inf), added, clamped)
     if site.value(added).dtype != kind:
         added = site.write(aten.to.dtype, added, kind)
     return added if mask is None else site.write(aten.add.Tensor, mask, added)

@@ -148,8 +148,8 @@ def _memory_order(value: torch.Tensor) -> list[int] | None:
 
     Strides that vary are ordered as for the example inputs, which `_copy` checks.
     """
-    strides = [n if type(n) is int else n.node.hint for n in value.stride()]
-    if any(n is None for n in strides):
+    strides = [n.node.hint if isinstance(n, torch.SymInt) else n for n in value.stride()]
+    if None in strides:
         return list(range(value.dim())) if value.is_contiguous() else None
     return sorted(range(value.dim()), key=lambda d: -strides[d])
 
