@@ -64,7 +64,7 @@ def bert(q: Any, k: Any, v: Any, mask: Any) -> Any:
     weights = F.dropout(weights, p=0.1, training=False)
     context = torch.matmul(weights, v)
     context = context.permute(0, 2, 1, 3).contiguous()
-    return context.view(context.size()[:-2] + (H * D,))
+    return context.view((*context.size()[:-2], H * D))
 
 
 def gpt2(q: Any, k: Any, v: Any, causal: Any, mask: Any) -> Any:
@@ -311,7 +311,7 @@ NEAR_MISSES: Mapping[str, Program] = {
     "other_dtypes": Program(other_dtypes, why="the queries are float32, not bfloat16"),
     "rounded_scores": Program(rounded_scores, why="computed in bfloat16"),
     "integers": Program(lambda q, k, v: (_scores(q, k).softmax(-1) * 9).int() @ v.int(), why=""),
-    "other_head_size": Program(mask_of_queries, (_Q, _Q, (B, H, L, 8), ()), {3: "bias"}, "head sizes"),
+    "other_head_size": Program(one_head_of_keys, (_Q, _Q, (B, H, L, 8)), why="head sizes"),
     "dropped": Program(dropped, why="drops weights"),
     "scale_of_keys": Program(scale_of_keys, (_Q, _Q, _Q, (L,)), {3: "bias"}, "a value for each key"),
     "negative_scale_of_fill": Program(negative_scale_of_fill, (_Q, _Q, _Q, (L, L)), {3: "causal"}, "follows a fill"),
@@ -322,7 +322,5 @@ NEAR_MISSES: Mapping[str, Program] = {
     ),
     "mask_of_queries": Program(mask_of_queries, (_Q, _Q, _Q, (L, 1)), {3: "bias"}, "one value for all keys"),
     "few_queries": Program(mask_of_queries, ((B, H, 9, D), _Q, _Q, (9, L)), {3: "bias"}, "faster written out"),
-    "few_keys": Program(
-        mask_of_queries, (_Q, (B, H, 12, D), (B, H, 12, D), (L, 12)), {3: "bias"}, "fewer than 16"
-    ),
+    "few_keys": Program(mask_of_queries, (_Q, (B, H, 12, D), (B, H, 12, D), (L, 12)), {3: "bias"}, "fewer than 16"),
 }

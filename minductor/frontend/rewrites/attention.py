@@ -330,10 +330,10 @@ def has_mask_of_scores(match: Attention, site: Site) -> str:
 def pays(match: Attention, site: Site) -> str:
     """The fused kernel is faster.
 
-    On a GPU it always is. On a CPU: times written out over fused, by one thread of an AMD EPYC with AVX-512, torch 2.13,
-    heads of 64, a mask. In 16 bits 4 to 29, with gradients 1.3 to 3.6 (torch has no fast product of 16-bit matrices
-    there); for one query 0.5 to 0.9, for two 4.4. In float32 1.05 to 2 from 192 queries and keys on (heads of 32 to
-    128), 0.78 to 1.1 at 128, 0.75 to 0.93 at 16 to 64, 0.81 to 0.92 for one query, and 0.7 to 1.0 with gradients.
+    On a GPU it always is. On a CPU: times written out over fused, by one thread of an AMD EPYC with AVX-512, torch
+    2.13, heads of 64, a mask. In 16 bits 4 to 29, with gradients 1.3 to 3.6 (torch has no fast product of 16-bit
+    matrices there); for one query 0.5 to 0.9, for two 4.4. In float32 1.05 to 2 from 192 queries and keys on (heads of
+    32 to 128), 0.78 to 1.1 at 128, 0.75 to 0.93 at 16 to 64, 0.81 to 0.92 for one query, and 0.7 to 1.0 with gradients.
     """
     queries, keys = (_length(operand, site) for operand in (match.queries, match.keys))
     result = site.value(match.result)
