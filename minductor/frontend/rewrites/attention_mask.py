@@ -28,7 +28,7 @@ from minductor.frontend.rewrites.score_steps import CASTS, RESHAPES, Step, is_fi
 
 aten = torch.ops.aten
 HIDING = -1e4  # a score of at most this has no weight beside others
-FLOOR = -1e30  # a score plus this is this
+FLOOR = -(2.0**100)  # about -1e30, which bfloat16 holds exactly: a score plus this is this
 SHIFTED = -1e3  # from here on a gradient would be too inexact
 
 
@@ -108,8 +108,10 @@ def mask_of(
     """
     values = [site.value(mask).dtype for mask in added_masks(steps)]
     is_float16, is_trained = dtype == torch.float16, site.value(site.before).requires_grad
+    is_shifted = is_trained or (is_float16 and is_narrow(site))
     kind = dtype
-    if is_float16 or (dtype.itemsize == 2 and not is_narrow(site) and any(value != dtype for value in values)):
+    is_mixed = not is_narrow(site) and any(value != dtype for value in values)
+    if dtype.itemsize == 2 and (is_float16 or is_shifted or is_mixed):
         kind = torch.float32
     mask = None
     for step in steps:
@@ -118,7 +120,6 @@ def mask_of(
         return q, None
     while site.value(mask).dim() == 3:
         mask = site.write(aten.unsqueeze.default, mask, 0)
-    is_shifted = is_trained or (is_float16 and is_narrow(site))
     if is_shifted or values or -math.inf in fills(steps):
         most = site.write(aten.amax.default, mask, [-1], True)
         if is_shifted:
