@@ -187,7 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("attention-skips-rounding", ATTENTION, "has_one_dtype", "- {dtype, torch.float32}", "& set()"),
     Mutant("attention-of-two-batches", ATTENTION, "has_equal_batches", "type(wide[0]) is not int", "False"),
     Mutant("attention-of-two-head-sizes", ATTENTION, "has_fused_head_size", "is_equal(size, other)", "True"),
-    Mutant("attention-forgets-dropout", ATTENTION, "draws_nothing", "if match.dropout is None:", "if True:"),
+    Mutant("attention-forgets-dropout", ATTENTION, "_mixing", "call if is_dropout and draws(call) else", ""),
     Mutant("attention-scales-keys", ATTENTION, "has_known_scale", "not is_equal(value.shape[-1], 1)", "False"),
     Mutant("attention-scales-fills", ATTENTION, "has_known_scale", "if filled and", "if False and"),
     Mutant("attention-fill-is-seen", ATTENTION, "has_hiding_fill", "if not value <= HIDING:", "if not value <= 0:"),

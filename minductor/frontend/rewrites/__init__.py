@@ -7,7 +7,7 @@
 - `operator_calls.py`: one name for all spellings of an operator, in Dynamo's graphs and in ATen graphs.
 - `traced_values.py`: the traced value of a call, also of oneDNN's operators, which torch does not trace.
 
-`attention.py` is a row with two files of its own: `score_steps.py` reads the scores, `attention_mask.py` writes the mask.
+`attention.py` is a row with two files of its own: `score_steps.py` reads scores, `attention_mask.py` writes the mask.
 Each other file holds one row, or a family of rows. `driver_tasks/graph_rewrites.py` applies the levels: "torch" to
 Dynamo's graph, where autograd still differentiates the replacement; "joint" to the joint graph of training; "aten" to
 each forward and inference graph; "frozen" to an inference graph whose weights are constants (`frontend/freezing/`).

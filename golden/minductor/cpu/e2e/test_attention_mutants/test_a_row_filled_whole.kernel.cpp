@@ -12,7 +12,7 @@ extern "C" int64_t fused_bitwise_not_zeros_like_masked_fill_0(const uint8_t* __r
     for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
       const bool x0 = in0[i1] != 0;
       const bool x1 = !x0;
-      const float x2 = x1 ? -1e+30f : 0.0f;
+      const float x2 = x1 ? -1.2676506e+30f : 0.0f;
       out1[i1] = x2;
     }
   }

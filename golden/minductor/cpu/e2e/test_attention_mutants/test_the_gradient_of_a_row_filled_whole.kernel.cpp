@@ -1,5 +1,5 @@
 // golden  tests/e2e/test_attention_mutants.py::test_the_gradient_of_a_row_filled_whole   target=cpu  view=kernel  level=canonical  form=2
-// facts   kernels=3  externs=2  block_accesses=6  bytes=307776  peak=276672
+// facts   kernels=3  externs=2  block_accesses=6  bytes=381504  peak=350400
 
 // aten.bitwise_not.default: bitwise_not
 // aten.zeros_like.default: zeros_like
@@ -9,35 +9,32 @@
 // aten.lt.Scalar: lt
 // aten.where.self: where
 // aten.le.Scalar: le
-extern "C" int64_t fused_bitwise_not_zeros_like_masked_fill_amax_sub_lt_where_le_0(const uint8_t* __restrict in0, uint16_t* __restrict out1, uint8_t* __restrict out2, int64_t threads) {
-  const float x0 = md_bf16_round_f32(-1e+03f);
-  const float x1 = md_bf16_round_f32(-1e+30f);
-#pragma omp parallel for num_threads(threads) firstprivate(x0, x1)
+extern "C" int64_t fused_bitwise_not_zeros_like_masked_fill_amax_sub_lt_where_le_0(const uint8_t* __restrict in0, float* __restrict out1, uint8_t* __restrict out2, int64_t threads) {
+#pragma omp parallel for num_threads(threads)
   for (int64_t i0 = 0; i0 < 192; ++i0) {
-    float max2_lanes[64];
-    for (int l = 0; l < 64; ++l) max2_lanes[l] = -MD_INF;
+    float max0_lanes[64];
+    for (int l = 0; l < 64; ++l) max0_lanes[l] = -MD_INF;
     md_lanes<64>(0, 192, [&](int64_t i1, int l) MD_LAMBDA {
-      const bool x3 = in0[192 * i0 + i1] != 0;
-      const bool x4 = !x3;
-      const float x5 = x4 ? -1e+30f : 0.0f;
-      max2_lanes[l] = md_maximum_f32(max2_lanes[l], x5);
+      const bool x1 = in0[192 * i0 + i1] != 0;
+      const bool x2 = !x1;
+      const float x3 = x2 ? -1.2676506e+30f : 0.0f;
+      max0_lanes[l] = md_maximum_f32(max0_lanes[l], x3);
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      max2_lanes[a] = md_maximum_f32(max2_lanes[a], max2_lanes[b]);
+      max0_lanes[a] = md_maximum_f32(max0_lanes[a], max0_lanes[b]);
     });
-    const float max2 = max2_lanes[0];
-    const float x6 = md_bf16_round_f32(max2);
-    const bool x7 = x6 < x0;
-    const bool x8 = x6 <= x1;
-    out2[i0] = x8;
+    const float max0 = max0_lanes[0];
+    const bool x4 = max0 < -1e+03f;
+    const bool x5 = max0 <= -1.2676506e+30f;
+    out2[i0] = x5;
 #pragma omp simd
     for (int64_t i1 = 0; i1 < 192; ++i1) {
-      const bool x3 = in0[192 * i0 + i1] != 0;
-      const bool x4 = !x3;
-      const float x5 = x4 ? -1e+30f : 0.0f;
-      const float x9 = x5 - max2;
-      const float x10 = x7 ? x9 : x5;
-      out1[192 * i0 + i1] = md_f32_to_bf16(x10);
+      const bool x1 = in0[192 * i0 + i1] != 0;
+      const bool x2 = !x1;
+      const float x3 = x2 ? -1.2676506e+30f : 0.0f;
+      const float x6 = x3 - max0;
+      const float x7 = x4 ? x6 : x3;
+      out1[192 * i0 + i1] = x7;
     }
   }
   return 0;
