@@ -3,11 +3,11 @@
 Takes the Env, and rows of the user's and of a backend. Gives the rows of one level, in the order in which they apply.
 Refuses names in the option `rewrites` that no row has (BadOptionValue, with the nearest name).
 
->>> selected("-fold_batchnorm", ())
+>>> selected("-fold_batchnorm", ())  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
 minductor.core.errors.BadOptionValue: [MD002] option 'rewrites' does not take '-fold_batchnorm' (str)
-  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: fold_batch_norm
+  hint: did you mean 'fold_batch_norm'? it takes all and the names of rewrites, each behind + or -: ...
 """
 
 from __future__ import annotations
