@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 from pytest_plugin.oracle.run import Run
 from tests.e2e.attention_programs import NEAR_MISSES, PROGRAMS, B, D, H, L, Program
@@ -217,5 +218,6 @@ def attentions(draw: st.DrawFn) -> tuple[Callable[..., Tensor], list[Tensor], bo
 @given(attentions())
 def test_random_programs(compiled: Compile, case: tuple[Callable[..., Tensor], list[Tensor], bool]) -> None:
     program, args, grad = case
-    compiled(program, *args, grad=grad)
-    compiled(program, *args, grad=grad, options={"rewrites": "-attention"})
+    loose = Policy(k=4)  # of so many elements, one that is written out is beyond twice eager's worst error
+    compiled(program, *args, grad=grad, policy=loose)
+    compiled(program, *args, grad=grad, policy=loose, options={"rewrites": "-attention"})
