@@ -36,6 +36,8 @@ APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
 FROZEN_CALL = "minductor.runtime.launch.frozen_call"
+ATTENTION = "minductor.frontend.rewrites.attention"
+ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
@@ -212,6 +214,44 @@ MUTANTS: tuple[Mutant, ...] = (
         "_is_widened_bytes",
         "return is_widened and",
         "return False and",
+    ),
+    # --- attention
+    Mutant("attention-along-any-axis", ATTENTION, "sums_over_keys", "if not isinstance(dim, int) or", "if False and"),
+    Mutant("attention-sums-queries", ATTENTION, "sums_over_keys", "if not is_straight or", "if False and"),
+    Mutant("attention-of-five-axes", ATTENTION, "has_four_axes", "if dims > 4:", "if dims > 5:"),
+    Mutant(
+        "attention-of-two-dtypes", ATTENTION, "has_one_dtype", "if value is None or not", "if value is None and not"
+    ),
+    Mutant("attention-skips-rounding", ATTENTION, "has_one_dtype", "- {dtype, torch.float32}", "& set()"),
+    Mutant("attention-of-two-batches", ATTENTION, "has_equal_batches", "type(wide[0]) is not int", "False"),
+    Mutant("attention-of-two-head-sizes", ATTENTION, "has_fused_head_size", "is_equal(size, other)", "True"),
+    Mutant("attention-forgets-dropout", ATTENTION, "_mixing", "call if is_dropout and draws(call) else", ""),
+    Mutant("attention-scales-keys", ATTENTION, "has_known_scale", "not is_equal(value.shape[-1], 1)", "False"),
+    Mutant("attention-scales-fills", ATTENTION, "has_known_scale", "if filled and", "if False and"),
+    Mutant("attention-fill-is-seen", ATTENTION, "has_hiding_fill", "if not value <= HIDING:", "if not value <= 0:"),
+    Mutant("attention-fill-beside-mask", ATTENTION, "has_hiding_fill", "if weak and", "if False and"),
+    Mutant("attention-mask-of-queries", ATTENTION, "has_mask_of_scores", "value.shape[-1], count", "count, count"),
+    Mutant(
+        "attention-mask-is-learned",
+        ATTENTION,
+        "has_mask_of_scores",
+        "value.requires_grad and not",
+        "value.requires_grad and",
+    ),
+    Mutant("attention-at-any-size", ATTENTION, "pays", "queries < FEWEST_FLOAT32 or", "False and"),
+    Mutant("attention-of-few-keys", ATTENTION, "pays", "keys < FEWEST_KEYS", "keys < 8"),
+    Mutant("attention-of-one-query", ATTENTION, "pays", "queries == 1", "queries == 0"),
+    Mutant("attention-trains-slowly", ATTENTION, "pays", "if result.requires_grad:", "if False:"),
+    Mutant("attention-row-masked-whole", ATTENTION_MASK, "mask_of", "math.nan, mask", "-math.inf, mask"),
+    Mutant("attention-row-not-shifted", ATTENTION_MASK, "mask_of", "SHIFTED), shifted", "-math.inf), shifted"),
+    Mutant("attention-hidden-queries", ATTENTION_MASK, "mask_of", "FLOOR), 0.0, q", "-math.inf), 0.0, q"),
+    Mutant("attention-weak-fill", ATTENTION_MASK, "_with_step", "value = FLOOR if", "value = step.value if"),
+    Mutant(
+        "attention-keeps-turned",
+        ATTENTION_MASK,
+        "_with_step",
+        "if step.keeps else hidden",
+        "if not step.keeps else hidden",
     ),
     # --- where texts come from
     Mutant(

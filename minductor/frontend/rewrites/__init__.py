@@ -9,6 +9,7 @@
 - `product_calls.py`: what rows of matrix products share: factors, sizes as numbers, biases, weights of linear layers.
 - `strided_readers.py`: whether the readers of a value take other strides, or would need a copy.
 
+`attention.py` is a row with two files of its own: `score_steps.py` reads scores, `attention_mask.py` writes the mask.
 Each other file holds one row, or a family of rows. `driver_tasks/graph_rewrites.py` applies the levels: "torch" to
 Dynamo's graph, where autograd still differentiates the replacement; "joint" to the joint graph of training; "aten" to
 each forward and inference graph; "frozen" to an inference graph whose weights are constants (`frontend/freezing/`).

@@ -63,10 +63,13 @@ def operator_call(node: fx.Node) -> OperatorCall | None:
         op, names = _methods().get(target, ("", ()))
     else:
         return None
-    if not op or len(node.args) > len(names):
+    args = node.args
+    if op in _MANY and len(args) > len(names):
+        args = (*args[: len(names) - 1], tuple(args[len(names) - 1 :]))
+    if not op or len(args) > len(names):
         return None
-    named = {"self" if name == "input" else name: value for name, value in node.kwargs.items()}
-    return OperatorCall(op, {**dict(zip(names, node.args, strict=False)), **named})
+    named = {_NAMED_ALIKE.get(name, name): value for name, value in node.kwargs.items()}
+    return OperatorCall(op, {**dict(zip(names, args, strict=False)), **named})
 
 
 def operator_name(node: fx.Node) -> str:
@@ -118,16 +121,61 @@ _WRITING: frozenset[Callable[..., Any]] = frozenset(
 # ATen's operator -> names of its parameters, then functions and methods of Python that spell it
 _SPELLED: Mapping[str, tuple[str, tuple[Callable[..., Any], ...], str]] = {
     "aten.softmax": ("self dim dtype", (torch.softmax,), "softmax"),
-    "aten.matmul": ("self other", (torch.matmul, torch.bmm, operator.matmul), "matmul bmm __matmul__"),
-    "aten.add": ("self other alpha", (torch.add, operator.add), "add __add__"),
+    "aten.matmul": ("self other", (torch.matmul, torch.bmm, torch.mm, operator.matmul), "matmul bmm mm __matmul__"),
+    "aten.baddbmm": ("self batch1 batch2 beta alpha", (torch.baddbmm,), "baddbmm"),
+    "aten.einsum": ("equation tensors", (torch.functional.einsum,), ""),
+    "aten.add": ("self other alpha", (torch.add, operator.add), "add __add__ __radd__"),
     "aten.add_": ("self other alpha", (operator.iadd,), "add_ __iadd__"),
+    "aten.sub": ("self other alpha", (torch.sub, torch.subtract, operator.sub), "sub subtract __sub__"),
+    "aten.sub_": ("self other alpha", (operator.isub,), "sub_ subtract_ __isub__"),
+    "aten.rsub": ("self other alpha", (torch.rsub,), "__rsub__"),
+    "aten.mul": ("self other", (torch.mul, torch.multiply, operator.mul), "mul multiply __mul__ __rmul__"),
+    "aten.mul_": ("self other", (operator.imul,), "mul_ multiply_ __imul__"),
+    "aten.div": (
+        "self other rounding_mode",
+        (torch.div, torch.divide, torch.true_divide, operator.truediv),
+        "div divide true_divide __truediv__",
+    ),
+    "aten.div_": ("self other rounding_mode", (operator.itruediv,), "div_ divide_ true_divide_ __itruediv__"),
+    "aten.neg": ("self", (torch.neg, torch.negative, operator.neg), "neg negative __neg__"),
     "aten.masked_fill": ("self mask value", (torch.masked_fill,), "masked_fill"),
     "aten.masked_fill_": ("self mask value", (), "masked_fill_"),
+    "aten.where": ("condition self other", (torch.where,), ""),
+    "aten.dropout": ("self p train inplace", (torch.dropout,), ""),
+    "aten.to": ("self dtype", (), "to type float half bfloat16 double"),
+    "aten.type_as": ("self other", (), "type_as"),
+    "aten.contiguous": ("self memory_format", (), "contiguous"),
+    "aten.clone": ("self memory_format", (torch.clone,), "clone"),
+    "aten.view": ("self size", (), "view view_as"),
+    "aten.reshape": ("self shape", (torch.reshape,), "reshape reshape_as"),
+    "aten.flatten": ("self start_dim end_dim", (torch.flatten,), "flatten"),
+    "aten.unflatten": ("self dim sizes", (torch.unflatten,), "unflatten"),
+    "aten.unsqueeze": ("self dim", (torch.unsqueeze,), "unsqueeze"),
+    "aten.squeeze": ("self dim", (torch.squeeze,), "squeeze"),
+    "aten.expand": ("self size", (), "expand expand_as"),
+    "aten.transpose": (
+        "self dim0 dim1",
+        (torch.transpose, torch.swapaxes, torch.swapdims),
+        "transpose swapaxes swapdims",
+    ),
+    "aten.permute": ("self dims", (torch.permute,), "permute"),
+    "aten.full": ("size fill_value", (torch.full,), ""),
+    "aten.scalar_tensor": ("s", (torch.scalar_tensor,), ""),
+    "aten.tensor": ("data", (torch.tensor,), ""),
+    "aten.zeros": ("size", (torch.zeros,), ""),
+    "aten.zeros_like": ("self", (torch.zeros_like,), ""),
 }
 # functions of torch.nn.functional, whose parameters are in another order or have other names
 _FUNCTIONAL: Mapping[Callable[..., Any], tuple[str, str]] = {
     F.softmax: ("aten.softmax", "self dim _stacklevel dtype"),
+    F.dropout: ("aten.dropout", "self p train inplace"),
 }
+# methods whose parameters are in another order
+_METHODS: Mapping[str, tuple[str, str]] = {"where": ("aten.where", "self condition other")}
+# operators whose last parameter Python also takes as several arguments, as in `x.view(2, 3)`
+_MANY = frozenset(("aten.view", "aten.reshape", "aten.expand", "aten.permute", "aten.einsum", "aten.zeros"))
+# names of Python's parameters that differ from ATen's
+_NAMED_ALIKE: Mapping[str, str] = {"input": "self", "training": "train", "axis": "dim"}
 
 
 def _functions() -> Mapping[Any, tuple[str, tuple[str, ...]]]:
@@ -159,3 +207,5 @@ def _rows() -> Iterator[tuple[str, tuple[str, ...], Any, str]]:
             yield op, tuple(names.split()), None, method
     for function, (op, names) in _FUNCTIONAL.items():
         yield op, tuple(names.split()), function, ""
+    for method, (op, names) in _METHODS.items():
+        yield op, tuple(names.split()), None, method

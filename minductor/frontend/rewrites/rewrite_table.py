@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from minductor.core.errors import BadOptionValue, suggestion
 from minductor.frontend.rewrites.addmm_activation import ADDMM_ACTIVATION
+from minductor.frontend.rewrites.attention import ATTENTION
 from minductor.frontend.rewrites.channels_last import CHANNELS_LAST
 from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, POST_OPS
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
@@ -31,6 +32,8 @@ from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
 ALL = "all"  # in the option, the name of every row
 
 REWRITES: tuple[Rewrite, ...] = (
+    # Dynamo's graphs
+    ATTENTION,
     # joint graphs of training
     PAD_TRAINED_PRODUCTS,
     # ATen graphs
