@@ -17,7 +17,10 @@ from minductor.heuristics.tree import UNSURE, with_options
 from minductor.target import Env
 
 # By choice and target the module in `generated/`. Without a row nothing is learned: prices, or a rule, decide.
-GENERATED: Mapping[tuple[str, str], str] = {("rows", "cpu"): "rows_for_cpu"}
+GENERATED: Mapping[tuple[str, str], str] = {
+    ("rows", "cpu"): "rows_for_cpu",
+    ("padding", "sm_90"): "padding_for_sm_90",
+}
 
 
 class Answer(NamedTuple):

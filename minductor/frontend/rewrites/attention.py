@@ -330,16 +330,18 @@ def has_mask_of_scores(match: Attention, site: Site) -> str:
 def pays(match: Attention, site: Site) -> str:
     """The fused kernel is faster.
 
-    On a GPU it always is. On a CPU: times written out over fused, by one thread of an AMD EPYC with AVX-512, torch
-    2.13, heads of 64, a mask. In 16 bits 4 to 29, with gradients 1.3 to 3.6 (torch has no fast product of 16-bit
-    matrices there); for one query 0.5 to 0.9, for two 4.4. In float32 1.05 to 2 from 192 queries and keys on (heads of
-    32 to 128), 0.78 to 1.1 at 128, 0.75 to 0.93 at 16 to 64, 0.81 to 0.92 for one query, and 0.7 to 1.0 with gradients.
+    On a CPU, times written out over fused, by one thread of an AMD EPYC, torch 2.13, heads of 64, a mask: in 16 bits 4
+    to 29, with gradients 1.3 to 3.6 (torch has no fast product of 16-bit matrices there); for one query 0.5 to 0.9, for
+    two 4.4. In float32 1.05 to 2 from 192 queries and keys on (heads of 32 to 128), 0.78 to 1.1 at 128, 0.75 to 0.93 at
+    16 to 64, 0.81 to 0.92 for one query, and 0.7 to 1.0 with gradients.
     """
     queries, keys = (_length(operand, site) for operand in (match.queries, match.keys))
     result = site.value(match.result)
     if keys == 0 or queries == 0:
         return "it has no queries or no keys"
-    if site.is_gpu or keys is None or queries is None:
+    if site.is_gpu:
+        return _why_not_on_gpu(result, queries)
+    if keys is None or queries is None:
         return ""
     if keys < FEWEST_KEYS:
         return f"it has {keys} keys, fewer than {FEWEST_KEYS}"
@@ -354,8 +356,23 @@ def pays(match: Attention, site: Site) -> str:
     return ""
 
 
+def _why_not_on_gpu(result: torch.Tensor, queries: int | None) -> str:
+    """The reason why the fused kernel of a GPU is slower; "" if it is not.
+
+    On an H200, torch 2.11, times written out over fused: in 16 bits 1.0 to 4.0, with gradients 1.0 to 2.5. In float32
+    1.03 to 1.21, but 0.65 for one query of 4096 keys, and 0.51 to 0.97 with gradients.
+    """
+    if result.dtype in SIXTEEN:
+        return ""
+    if result.requires_grad:
+        return f"in {_name(result.dtype)} the fused gradient takes longer on a GPU"
+    is_short = queries is not None and queries < FEWEST_QUERIES
+    return f"{queries} queries in {_name(result.dtype)} are faster written out on a GPU" if is_short else ""
+
+
 FEWEST_KEYS = 16  # also below 8 keys the CPU's kernel gives 0 for a query of NaN
 FEWEST_FLOAT32 = 192
+FEWEST_QUERIES = 16  # in float32 on a GPU
 
 
 def _length(operand: Operand, site: Site) -> int | None:
