@@ -59,8 +59,9 @@ class GraphRewrites:
         """Rewrites Dynamo's graph and the graphs inside it, before autograd sees them."""
         from minductor.frontend.capture.user_places import input_paths
 
-        self.names = input_paths(gm) if self.env.options.freeze else ()
-        self.of_dynamo = apply_level(gm, "torch", self.env, self.own)
+        graph = dynamo_graph(gm)
+        self.names = input_paths(graph) if self.env.options.freeze and graph is gm else ()
+        self.of_dynamo = apply_level(graph, "torch", self.env, self.own)
 
     def rewrite_joint(self, gm: Any) -> None:
         """Rewrites a joint graph of training, before it is split."""
@@ -188,9 +189,16 @@ def with_rewrites(report: Report, done: Rewritten) -> Report:
     return replace(report, rewrites=rows, frozen_bytes=done.frozen_bytes)
 
 
+def dynamo_graph(gm: Any) -> Any:
+    """The graph module in what Dynamo hands over: compiled autograd's graphs come in a module that flattens inputs."""
+    from torch._dynamo.utils import GmWrapper
+
+    return gm.gm if isinstance(gm, GmWrapper) else gm
+
+
 def devices_of_inputs(gm: Any) -> Iterator[str]:
     """The types of the devices of a graph's inputs, such as "cpu", each as it is found."""
-    for node in gm.graph.find_nodes(op="placeholder"):
+    for node in dynamo_graph(gm).graph.find_nodes(op="placeholder"):
         value = node.meta.get("example_value", node.meta.get("val"))
         if (device := getattr(value, "device", None)) is not None:
             yield device.type

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.compiler._cache import CacheArtifactManager
 from torch.testing import assert_close
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -203,5 +204,6 @@ def test_two_threads_compile_at_once(x: Tensor) -> None:
 
 def test_artifacts_of_a_cache_are_the_folders(x: Tensor) -> None:
     """`save_cache_artifacts` is of torch's own caches: ours is shared by sharing its folder."""
+    CacheArtifactManager.clear()  # of what TorchInductor compiled in this process
     compiled()(x)
     assert torch.compiler.save_cache_artifacts() is None

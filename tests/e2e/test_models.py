@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from minductor.bench import models
 from pytest_plugin import at_least
+from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 
 LONG = ("bert", "llama", "vit")  # transformers: much like gpt
@@ -33,11 +34,15 @@ def test_inference(compiled: Compile, name: str) -> None:
     compiled(workload.module.eval(), *workload.inputs)
 
 
+# Gradients are sums of few numbers: one of thousands is beyond twice eager's worst error where vectors have 256 bits.
+SUMMED = Policy(k=3)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:
     workload = models.make(name, size="tiny")
-    run = compiled(Step(workload), *workload.inputs, grad=True)
+    run = compiled(Step(workload), *workload.inputs, grad=True, policy=SUMMED)
     assert [graph.role for graph in run.graphs] == ["forward", "backward"]
     assert run.grads and all(grad is not None for grad in run.grads.values())
 

@@ -176,9 +176,9 @@ def test_matrix_units_want_channels_last() -> None:
 
 
 @pytest.mark.parametrize("fp32", [False, True])
-def test_gpu_graphs_follow_the_flag_of_short_products(fp32: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", fp32)
-    found = rewrite(MATCHES["residual"]().eval(), images(16, 3, 56), target="sm_90")
+def test_gpu_graphs_follow_the_flag_of_short_products(fp32: bool) -> None:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=fp32):
+        found = rewrite(MATCHES["residual"]().eval(), images(16, 3, 56), target="sm_90")
     assert set(found.layouts()) == ({"l"} if fp32 else {"c"})
     check(found)
 
