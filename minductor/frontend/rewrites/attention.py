@@ -320,8 +320,8 @@ def has_mask_of_scores(match: Attention, site: Site) -> str:
             continue
         if not value.dtype.is_floating_point:
             return f"its mask is {_name(value.dtype)}"
-        if value.requires_grad and not site.is_gpu:
-            return "its mask needs a gradient, which the fused kernel of the CPU does not give"
+        if value.requires_grad:  # a GPU's fused backward refused the sums that its forward had saved for it
+            return "its mask needs a gradient, which no fused kernel gives reliably"
         if why := why_not_rounded(mask, site.value(match.result).dtype, site):
             return why
     return ""

@@ -131,7 +131,8 @@ def test_few_queries_of_16_bits() -> None:
 
 def test_a_mask_that_needs_a_gradient() -> None:
     learned = Program(PROGRAMS["t5"].fn, PROGRAMS["t5"].shapes)
-    assert "needs a gradient" in why(learned, torch.bfloat16, grad=True)
+    for options in ({}, {"target": "sm_90"}):
+        assert "needs a gradient" in why(learned, torch.bfloat16, grad=True, **options)
     assert why(learned, torch.bfloat16) == ""
 
 
