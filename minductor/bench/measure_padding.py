@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from minductor.bench.measure_options import Found, Function, asked
+from minductor.bench.measure_products import ProductCase
 from minductor.bench.measure_rows import log_uniform
 from minductor.ir.program.nodes import Kernel, Program
 
@@ -39,43 +39,15 @@ FUNCTIONS: Mapping[str, Function] = {
 OF_BATCHES = ("product", "behind_gelu", "residual", "loss")  # those of which `a` and `b` may be batches
 
 
-class PaddingCase(NamedTuple):
-    """A function of matrices, with their sizes and dtype. `is_right_turned`: the right factor is a transposed weight,
-    as in a linear layer; `is_left_turned`: the left one is, as in the gradient of a weight."""
+class PaddingCase(ProductCase):
+    """A function of matrices. `is_right_turned`: the right factor is a transposed weight, as in a linear layer;
+    `is_left_turned`: the left one is, as in the gradient of a weight."""
 
-    function: str
-    dtype: str
-    batch: int
-    m: int
-    n: int
-    k: int
-    is_left_turned: bool
-    is_right_turned: bool
-
-    @property
-    def name(self) -> str:
-        turned = " turned" * self.is_left_turned + " by turned" * self.is_right_turned
-        return f"{self.function} {self.dtype} {self.group}{turned}"
-
-    @property
-    def group(self) -> str:
-        return f"{self.batch}x{self.m}x{self.n}x{self.k}"
+    __slots__ = ()
 
     @property
     def called(self) -> Function:
         return FUNCTIONS[self.function]
-
-    def args(self, device: str) -> tuple[Tensor, ...]:
-        def made(rows: int, columns: int, *, is_turned: bool = False) -> Tensor:
-            size = (columns, rows) if is_turned else (rows, columns)
-            dtype = getattr(torch, self.dtype)
-            tensor = torch.randn(*((self.batch,) if self.batch > 1 else ()), *size, device=device, dtype=dtype)
-            return tensor.mT if is_turned else tensor
-
-        left = made(self.m, self.k, is_turned=self.is_left_turned)
-        right = made(self.k, self.n, is_turned=self.is_right_turned)
-        row = torch.randn(self.n, device=device, dtype=left.dtype)
-        return left, right, row, made(self.m, self.n)
 
 
 def padding_cases(device: str) -> Iterator[PaddingCase]:

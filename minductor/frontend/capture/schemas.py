@@ -36,7 +36,7 @@ REASONS: Mapping[str, str] = {
         "matrix products are the library's": "mm bmm addmm baddbmm mv addmv dot _addmm_activation _weight_int8pack_mm",
         "convolutions are the library's": "convolution convolution_backward",
         "products and convolutions with packed weights are oneDNN's": "_linear_pointwise _convolution_pointwise"
-        " _convolution_pointwise_ _convolution_transpose_pointwise",
+        " _convolution_transpose_pointwise",
         "attention is the library's": " ".join(
             f"_scaled_dot_product_{name} _scaled_dot_product_{name}_backward"
             for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")

@@ -5,7 +5,8 @@ nodes of the second side. Refuses nothing; costs are not negative, and ALWAYS st
 
 The choice is a minimum cut: a flow from the first side to the second is made as large as it can be, and what the first
 side still reaches is on that side (Dinic, "Algorithm for solution of a problem of maximum flow", 1970). The choice is
-the cheapest one. Where two choices cost the same, a node is on the second side.
+the cheapest one. Where two choices cost the same, a node is on the second side. networkx has a minimum cut too, but
+takes half a second to import, as long as all rewrites of a ResNet-50.
 
 >>> sides = TwoSides()
 >>> sides.price("a", first=5.0)  # the first side costs 5

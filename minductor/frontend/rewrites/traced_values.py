@@ -87,18 +87,8 @@ def _transposed_convolution(x: torch.Tensor, w: torch.Tensor, bias: Any, *rest: 
     return torch.empty_like(sizes, memory_format=form)
 
 
-def _convolution_binary(x: torch.Tensor, other: torch.Tensor, w: torch.Tensor, *rest: Any) -> torch.Tensor:
-    return _convolution(x, w, *rest)
-
-
-def _linear_binary(x: torch.Tensor, other: torch.Tensor, w: torch.Tensor, *rest: Any) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], w.shape[0]))
-
-
 _VALUES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(PACKS, packed_weight),
     "mkldnn::_convolution_pointwise": _convolution,
     "mkldnn::_convolution_transpose_pointwise": _transposed_convolution,
-    "mkldnn::_convolution_pointwise.binary": _convolution_binary,
-    "mkldnn::_linear_pointwise.binary": _linear_binary,
 }
