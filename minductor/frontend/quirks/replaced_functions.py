@@ -6,7 +6,8 @@ nothing. `known_quirks.py` has a row for each function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -100,9 +101,48 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
+def _interpolate(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Resizing whose gradient is one operator of ATen on a CPU, where torch traces a scatter for each corner."""
+    if input.device.type != "cpu" or not input.requires_grad or not torch.is_grad_enabled():
+        return F.interpolate(input, *args, **kwargs)
+    with _whole_gradients():
+        return F.interpolate(input, *args, **kwargs)
+
+
+@contextmanager
+def _whole_gradients() -> Iterator[None]:
+    """Within it, resizing is differentiated as in eager, by ATen's operator for the gradient, and not by torch's formula.
+
+    AOTAutograd decomposes an operator above autograd if the operator has a Python formula for the key Autograd. The
+    formulas below autograd stay: they make the forward pass.
+    """
+    taken: list[tuple[Any, Any, Any]] = []
+    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+    for name in _RESIZING.split():
+        packet = getattr(torch.ops.aten, name)
+        for op in (packet.default, packet.vec):
+            taken += [(op, key, op.py_kernels.pop(key)) for key in keys if key in op.py_kernels]
+            op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, key, formula in taken:
+            op.py_kernels[key] = formula
+            op._dispatch_cache.clear()
+
+
+_RESIZING = (
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
+    " _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+)
 _LOSSES: Mapping[object, Callable[..., Tensor]] = {
     F.multi_margin_loss: _multi_margin_loss,
     F.multilabel_margin_loss: _multilabel_margin_loss,
     F.soft_margin_loss: _soft_margin_loss,
 }
-_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}
+_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
+    **_LOSSES,
+    F.dropout: _dropout,
+    torch.dropout: _plain_dropout,
+    F.interpolate: _interpolate,
+}

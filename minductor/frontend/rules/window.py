@@ -15,206 +15,38 @@ of the kernel write one element, and no atomics are needed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial, reduce
-from itertools import product
-from typing import NamedTuple, TypeAlias
 
 from minductor.core.dtypes import I64, DType
 from minductor.core.expressions.bounds import at_least
-from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
+from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.capture.size_formulas import count, is_one, is_zero
+from minductor.frontend.capture.size_formulas import count, is_one, is_zero, sizes
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue, without_negative_zero
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
-from minductor.frontend.rules.index import ravel
+from minductor.frontend.rules.index import checked_index, ravel
+from minductor.frontend.rules.scatter import write
+from minductor.frontend.rules.window_passes import sum_in_passes, summed_dims
+from minductor.frontend.rules.window_taps import (
+    AdaptiveWindow,
+    AnyWindow,
+    Taps,
+    Window,
+    Windows,
+    adaptive_window,
+    ints_per_dim,
+    reduced_dims,
+    tap_at,
+    unrolled_numbers,
+)
 from minductor.ir.program.nodes import View
-
-MAX_UNROLLED = 27  # taps (3 x 3 x 3) that a kernel writes out one by one; more become reduction axes
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """The taps of one dimension.
-
-    `tap(at, k)` gives, for index `at` of the result and 0 <= k < count, an index into the source and the expressions
-    that must not be negative for the tap to count.
-    """
-
-    count: Expr
-    tap: Callable[[Expr, Expr], tuple[Expr, tuple[Expr, ...]]]
-
-
-class Window(NamedTuple):
-    """The windows of one dimension: element k of window o is element o * stride - pad + k * dilation of the input.
-
-    `size` is that of the input, and `number` how many windows there are.
-    """
-
-    size: Expr
-    number: Expr
-    kernel: int
-    stride: int
-    pad: int
-    dilation: int = 1
-
-    def start(self, at: Expr) -> Expr:
-        """The index of a window's first element, which may lie in the padding."""
-        return at * self.stride - self.pad
-
-    def first(self, at: Expr) -> Expr:
-        """The index of a window's first element that is not in the padding before the input."""
-        start, step = self.start(at), self.dilation
-        return start + maximum((step - 1 - start) // step, integer(0)) * step if self.pad else start
-
-    def tap(self, at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """Element k of a window; it counts if it lies in the input."""
-        place = self.start(at) + k * self.dilation
-        return place, (place, self.size - 1 - place)
-
-    def extent(self, at: Expr, *, is_padded: bool) -> Expr:
-        """By how many elements a mean divides: those in the input or, if `is_padded`, those in the padding too."""
-        start = self.start(at)
-        if is_padded:
-            return minimum(start + self.kernel, self.size + self.pad) - start
-        return minimum(start + self.kernel, self.size) - maximum(start, integer(0))
-
-    def forward(self) -> Taps:
-        """The elements of a window."""
-        return Taps(integer(self.kernel), self.tap)
-
-    def for_maximum(self) -> Taps:
-        """The elements of a window for a maximum: a tap in the padding reads the nearest element of the input instead.
-
-        That element is in the window too, so the maximum stays. Masked loads of infinities would keep the C++ compiler
-        from vectorizing the loop. In a dilated window the nearest element need not be in it, so masks stay.
-        """
-        if self.dilation > 1:
-            return self.forward()
-        return Taps(integer(self.kernel), lambda at, k: (clamped(self.start(at) + k, self.size - 1), ()))
-
-    def backward(self) -> Taps:
-        """The windows that hold an element of the input, first to last."""
-        reach = -(-((self.kernel - 1) * self.dilation + 1) // self.stride)
-
-        def tap(at: Expr, number: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            window = (at + self.pad) // self.stride - (reach - 1) + number
-            distance = at + self.pad - window * self.stride
-            k = distance // self.dilation
-            return window, (window, self.number - 1 - window, self.kernel - 1 - k, -(distance % self.dilation))
-
-        return Taps(integer(reach), tap)
-
-
-class AdaptiveWindow(NamedTuple):
-    """The windows of one dimension of adaptive pooling: `number` windows of nearly equal size over `size` elements.
-
-    Window o is [floor(o * size / number), ceil((o + 1) * size / number)), as in eager.
-    """
-
-    size: Expr
-    number: Expr
-
-    def first(self, at: Expr) -> Expr:
-        return at * self.size // self.number
-
-    def end(self, at: Expr) -> Expr:
-        return ((at + 1) * self.size + self.number - 1) // self.number
-
-    def extent(self, at: Expr, *, is_padded: bool = False) -> Expr:
-        return self.end(at) - self.first(at)
-
-    def forward(self) -> Taps:
-        def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            place = self.first(at) + k
-            return place, (self.end(at) - 1 - place,)
-
-        return Taps(_longest(self.size, self.number), tap)
-
-    def for_maximum(self) -> Taps:
-        return Taps(_longest(self.size, self.number), lambda at, k: (minimum(self.first(at) + k, self.end(at) - 1), ()))
-
-    def backward(self) -> Taps:
-        def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            window = at * self.number // self.size + k
-            return window, (((at + 1) * self.number - 1) // self.size - window,)
-
-        return Taps(_longest(self.number, self.size), tap)
-
-
-AnyWindow: TypeAlias = Window | AdaptiveWindow
-Windows: TypeAlias = Sequence[AnyWindow]
-
-
-def clamped(place: Expr, last: Expr) -> Expr:
-    """The index of the element nearest to `place` in a dimension whose last index is `last`."""
-    return minimum(maximum(place, integer(0)), last)
-
-
-def _longest(size: Expr, number: Expr) -> Expr:
-    """The length of the longest of `number` adaptive windows over `size`; an upper bound if sizes are symbolic."""
-    n, m = as_int(size), as_int(number)
-    if m == 1 or size == number:
-        return size // number
-    if n is None or m is None:
-        return (size + number - 1) // number + 1
-    period = m // math.gcd(n, m)
-    return integer(max(((o + 1) * n + m - 1) // m - o * n // m for o in range(period)))
-
-
-def adaptive_window(size: Expr, number: Expr) -> AnyWindow:
-    """The windows of adaptive pooling; plain windows if `number` divides `size`."""
-    n, m = as_int(size), as_int(number)
-    if n is not None and m is not None and n % m == 0:
-        return Window(size, number, n // m, n // m, 0)
-    return AdaptiveWindow(size, number)
-
-
-def ints_per_dim(values: Value, rank: int, default: Sequence[int] = ()) -> list[int]:
-    """An argument int[rank] as a list: a single number stands for all dimensions, an empty list for `default`."""
-    given = values if isinstance(values, tuple | list) else (values,)
-    numbers = [n for v in given if isinstance(v, int | Expr) and (n := as_int(as_expr(v))) is not None]
-    return list(default) if not numbers else numbers * rank if len(numbers) == 1 else numbers
 
 
 # --- kernels that gather taps -------------------------------------------------------------------------------------
-
-
-def tap_at(loop: KernelBuilder, taps: Sequence[Taps], at: Coords, ks: Coords) -> tuple[list[Expr], list[KernelValue]]:
-    """The source indices of one tap in the windowed dimensions, and the conditions that need a test for it to count."""
-    extents = {axis.symbol: axis.extent for axis in loop.axes}
-    places: list[Expr] = []
-    tests: list[KernelValue] = []
-    for tap_range, coord, k in zip(taps, at, ks, strict=True):
-        place, conditions = tap_range.tap(coord, k)
-        places.append(place)
-        tests += [loop.index(e, I64) >= 0 for e in conditions if not at_least(e, 0, extents)]
-    return places, tests
-
-
-def unrolled_numbers(taps: Sequence[Taps]) -> list[tuple[Expr, ...]] | None:
-    """The numbers of all taps (one per dimension), if they are at most MAX_UNROLLED, else None."""
-    total = as_int(count(tap_range.count for tap_range in taps))
-    if total is None or total > MAX_UNROLLED:
-        return None
-    ranges = [[integer(k) for k in range(as_int(tap_range.count) or 0)] for tap_range in taps]
-    return list(product(*ranges))
-
-
-def reduced_dims(taps: Sequence[Taps], number: Coords) -> int:
-    """How many of the windowed dimensions, from the first on, become reduction axes; the others are unrolled.
-
-    `number` has the sizes of the result. If the last dimension is short it is unrolled, unless it has one window only:
-    then reading along it is an ordinary reduction.
-    """
-    if unrolled_numbers(taps) is not None:
-        return 0
-    only_last = unrolled_numbers(taps[-1:]) is not None and not is_one(number[-1])
-    return len(taps) - 1 if only_last else len(taps)
 
 
 def gather_taps(
@@ -306,6 +138,9 @@ def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Windows) -
     `places` has the indices that the forward operator saved.
     """
 
+    if is_scattered(ctx, grad, windows):
+        return scatter_to_maxima(ctx, grad, places, windows)
+
     def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         rank = len(grad.size)
         point, area = loop.coords[rank - len(windows) : rank], [w.size for w in windows]
@@ -313,6 +148,28 @@ def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Windows) -
         return is_named.where(masked_load(loop, tests, grad, at, 0), 0.0)
 
     return gather_taps(ctx, ctx.meta, [w.backward() for w in windows], value)
+
+
+def is_scattered(ctx: Lowering, grad: View, windows: Windows) -> bool:
+    import os
+    return bool(int(os.environ.get("SCAT","1")))
+
+
+def scatter_to_maxima(ctx: Lowering, grad: View, places: View, windows: Windows) -> View:
+    """The gradient of a maximum pooling as a scatter: each window adds its gradient to the element that it names."""
+    lead = len(grad.size) - len(windows)
+    out = ctx.pointwise(lambda zero: zero, 0)
+    area = count(w.size for w in windows)
+    flat = replace(out, size=(*out.size[:lead], area), stride=(*out.stride[:lead], out.stride[-1]))
+    if any(a != n * b for a, b, n in zip(out.stride[lead:], out.stride[lead + 1 :], out.size[lead + 1 :], strict=False)):
+        return NotImplemented
+
+    def where(loop: KernelBuilder) -> Coords:
+        number = checked_index(loop, places, loop.coords, area, lead, wrap=False, error="RuntimeError")
+        return [*loop.coords[:lead], number]
+
+    made = write(ctx, flat, grad.size, where, lambda loop: loop.load(grad), "add")
+    return replace(made, size=out.size, stride=out.stride)
 
 
 def windows_of(
@@ -392,7 +249,27 @@ def divide(total: KernelValue, divisor: Expr) -> KernelValue:
 def mean_pool(ctx: Lowering, x: View, windows: Windows, divisor: Callable[[Coords], Expr]) -> Value:
     """The sum of each window divided by `divisor` of its coordinates."""
     taps = [w.forward() for w in windows]
-    return gather_taps(ctx, ctx.meta, taps, load_tap(x, 0), finish=lambda at, total, loop: divide(total, divisor(at)))
+
+    def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
+        return divide(total, divisor(at))
+
+    if order := passes(ctx, windows, taps):
+        return sum_in_passes(ctx, ctx.meta, x.size, taps, load_tap(x, 0), order, finish)
+    return gather_taps(ctx, ctx.meta, taps, load_tap(x, 0), finish=finish)
+
+
+def passes(ctx: Lowering, windows: Windows, taps: Sequence[Taps]) -> list[int]:
+    """The dimensions along which means are summed one after the other; empty if one kernel sums along all.
+
+    Outer dimensions come first.
+    """
+    out = sizes(ctx.meta.size)
+    dims = summed_dims(taps, out, len(out) - len(taps))
+    is_adaptive = any(isinstance(w, AdaptiveWindow) for w in windows)
+    is_worth = is_adaptive or unrolled_numbers(taps) is None
+    if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or not is_worth or all(is_one(w.number) for w in windows):
+        return []
+    return dims if len(dims) > 1 else []
 
 
 def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Callable[[Coords], Expr]) -> Value:
@@ -410,6 +287,8 @@ def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Cal
         share = divide(masked_load(loop, tests, grad, at, 0), divisor(at))
         return reduce(KernelValue.both, tests).where(share, share.number(0)) if tests else share
 
+    if order := passes(ctx, windows, taps):
+        return sum_in_passes(ctx, ctx.meta, grad.size, taps, value, order[::-1], finish=lambda at, total, loop: total)
     return gather_taps(ctx, ctx.meta, taps, value)
 
 
