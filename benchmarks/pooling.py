@@ -1,9 +1,9 @@
 """Pooling and resampling beside eager and TorchInductor: `python benchmarks/pooling.py FILE [--table] [name ...]`.
 
 Takes a file of JSON lines and parts of cases' names. Measures each case with static and with dynamic sizes, forward and
-forward with backward, and appends a line for each to the file; lines that the file has are not measured again. `--table`
-prints the file as a table of `pooling.md` instead: milliseconds of eager, the least of interleaved rounds on one
-thread, and the times of eager and of TorchInductor over ours.
+forward with backward, and appends a line for each to the file; lines that the file has are not measured again.
+`--table` prints the file as a table of `pooling.md` instead: milliseconds of eager, the least of interleaved rounds on
+one thread, and the times of eager and of TorchInductor over ours.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo.exc import BackendCompilerFailed
 from torch.nn import functional as F
 
 SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 0.6, 9, 60
@@ -113,7 +114,7 @@ def seconds(call: Callable[[], object], calls: int) -> float:
 
 
 def measured(case: Case, *, is_dynamic: bool, is_trained: bool, backends: tuple[str, ...]) -> dict[str, float]:
-    """The least seconds of each backend that compiles the case: what other processes take from the machine only adds to them."""
+    """The least seconds of each backend that compiles the case; other processes on the machine only add to them."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     fn, makers = case
@@ -125,7 +126,7 @@ def measured(case: Case, *, is_dynamic: bool, is_trained: bool, backends: tuple[
         calls[name] = partial(step, each, args, grad) if is_trained else partial(each, *args)
         try:
             seconds(calls[name], 3)
-        except torch._dynamo.exc.BackendCompilerFailed as error:  # TorchInductor refuses some dynamic sizes
+        except BackendCompilerFailed as error:  # TorchInductor refuses some dynamic sizes
             print(f"{name}: {str(error).splitlines()[0]}")
             del calls[name]
     repeats = max(1, int(1e-3 / seconds(calls["eager"], 3)))
@@ -158,7 +159,7 @@ def main() -> None:
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--ways", default="static forward,static both,dynamic forward,dynamic both")
     parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     lines = options.file.read_text().splitlines() if options.file.exists() else ()
     rows: dict[str, Mapping[str, float]] = {row.pop("row"): row for row in map(json.loads, lines)}
     if options.table:

@@ -16,13 +16,14 @@ from torch.nn import _reduction
 from torch.nn import functional as F
 
 
-def replace_functions(gm: torch.nn.Module) -> None:
+def replace_functions(gm: torch.nn.Module, *, is_cpu: bool) -> None:
     """Replaces the functions of _REPLACEMENTS that a graph calls, and those of _LOSSES that its inner graphs call.
 
-    Dropout may return its argument, which the graph of a higher-order operator must not do.
+    Dropout may return its argument, which the graph of a higher-order operator must not do. On a CPU (`is_cpu`) the
+    functions of _RESIZINGS are replaced too.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
-    >>> replace_functions(gm)
+    >>> replace_functions(gm, is_cpu=True)
     >>> x = torch.ones(2)
     >>> gm(x) is x
     True
@@ -30,7 +31,7 @@ def replace_functions(gm: torch.nn.Module) -> None:
     parts = [part for part in gm.modules() if isinstance(part, torch.fx.GraphModule)]
     inner = {child for part in parts for child in part.modules() if child is not part}
     for part in parts:
-        instead = _LOSSES if part in inner else _REPLACEMENTS
+        instead = {**(_LOSSES if part in inner else _REPLACEMENTS), **(_RESIZINGS if is_cpu else {})}
         calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in instead]
         for node in calls:
             node.target = instead[node.target]
@@ -102,7 +103,7 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
 
 
 def _interpolate(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Resizing whose gradient is one operator of ATen on a CPU, where torch traces a scatter for each corner."""
+    """Resizing whose gradient is one operator of ATen, where torch traces a scatter for each corner."""
     if input.device.type != "cpu" or not input.requires_grad or not torch.is_grad_enabled():
         return F.interpolate(input, *args, **kwargs)
     with _whole_gradients():
@@ -111,7 +112,7 @@ def _interpolate(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 @contextmanager
 def _whole_gradients() -> Iterator[None]:
-    """Within it, resizing is differentiated as in eager, by ATen's operator for the gradient, and not by torch's formula.
+    """Within it, the gradient of a resizing is ATen's operator, as in eager, and not that of torch's formula.
 
     AOTAutograd decomposes an operator above autograd if the operator has a Python formula for the key Autograd. The
     formulas below autograd stay: they make the forward pass.
@@ -144,5 +145,5 @@ _REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
     **_LOSSES,
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
-    F.interpolate: _interpolate,
 }
+_RESIZINGS: Mapping[object, Callable[..., Tensor]] = {F.interpolate: _interpolate}

@@ -16,7 +16,6 @@ of the kernel write one element, and no atomics are needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 
 from minductor.core.dtypes import I64, DType
@@ -28,9 +27,8 @@ from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, Ke
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
-from minductor.frontend.rules.index import checked_index, ravel
-from minductor.frontend.rules.scatter import write
-from minductor.frontend.rules.window_passes import sum_in_passes, summed_dims
+from minductor.frontend.rules.index import ravel
+from minductor.frontend.rules.window_passes import is_channels_last, sum_in_passes, summed_dims
 from minductor.frontend.rules.window_taps import (
     AdaptiveWindow,
     AnyWindow,
@@ -45,6 +43,7 @@ from minductor.frontend.rules.window_taps import (
 )
 from minductor.ir.program.nodes import View
 
+FEW_TAPS = 7  # that one kernel sums on a CPU; of more, those of each dimension are summed by a kernel of their own
 
 # --- kernels that gather taps -------------------------------------------------------------------------------------
 
@@ -135,11 +134,12 @@ def maxima(ctx: Lowering, x: View, windows: Windows) -> Value:
 def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Windows) -> Value:
     """The gradient of a maximum pooling: each input element sums the gradients of the windows whose maximum it is.
 
-    `places` has the indices that the forward operator saved.
+    `places` has the indices that the forward operator saved. A CPU calls ATen, which adds each gradient to the element
+    that the index names, and does not ask each element for its windows.
     """
 
-    if is_scattered(ctx, grad, windows):
-        return scatter_to_maxima(ctx, grad, places, windows)
+    if not ctx.env.target.is_gpu:
+        return NotImplemented
 
     def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         rank = len(grad.size)
@@ -148,28 +148,6 @@ def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Windows) -
         return is_named.where(masked_load(loop, tests, grad, at, 0), 0.0)
 
     return gather_taps(ctx, ctx.meta, [w.backward() for w in windows], value)
-
-
-def is_scattered(ctx: Lowering, grad: View, windows: Windows) -> bool:
-    import os
-    return bool(int(os.environ.get("SCAT","1")))
-
-
-def scatter_to_maxima(ctx: Lowering, grad: View, places: View, windows: Windows) -> View:
-    """The gradient of a maximum pooling as a scatter: each window adds its gradient to the element that it names."""
-    lead = len(grad.size) - len(windows)
-    out = ctx.pointwise(lambda zero: zero, 0)
-    area = count(w.size for w in windows)
-    flat = replace(out, size=(*out.size[:lead], area), stride=(*out.stride[:lead], out.stride[-1]))
-    if any(a != n * b for a, b, n in zip(out.stride[lead:], out.stride[lead + 1 :], out.size[lead + 1 :], strict=False)):
-        return NotImplemented
-
-    def where(loop: KernelBuilder) -> Coords:
-        number = checked_index(loop, places, loop.coords, area, lead, wrap=False, error="RuntimeError")
-        return [*loop.coords[:lead], number]
-
-    made = write(ctx, flat, grad.size, where, lambda loop: loop.load(grad), "add")
-    return replace(made, size=out.size, stride=out.stride)
 
 
 def windows_of(
@@ -223,7 +201,7 @@ def max_pool_backward(
 def adaptive_max_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
     """Lowers adaptive_max_pool2d and adaptive_max_pool3d."""
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    return maxima(ctx, x, windows) if windows else NotImplemented
+    return maxima(ctx, x, windows) if windows and not are_for_library(ctx, windows) else NotImplemented
 
 
 def adaptive_max_pool_backward(rank: int, ctx: Lowering, grad: View, x: View, places: View) -> Value:
@@ -253,21 +231,22 @@ def mean_pool(ctx: Lowering, x: View, windows: Windows, divisor: Callable[[Coord
     def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
         return divide(total, divisor(at))
 
-    if order := passes(ctx, windows, taps):
+    if order := passes(ctx, taps):
         return sum_in_passes(ctx, ctx.meta, x.size, taps, load_tap(x, 0), order, finish)
     return gather_taps(ctx, ctx.meta, taps, load_tap(x, 0), finish=finish)
 
 
-def passes(ctx: Lowering, windows: Windows, taps: Sequence[Taps]) -> list[int]:
-    """The dimensions along which means are summed one after the other; empty if one kernel sums along all.
+def passes(ctx: Lowering, taps: Sequence[Taps]) -> list[int]:
+    """The dimensions along which a CPU sums one after the other, outer ones first; empty if one kernel sums along all.
 
-    Outer dimensions come first.
+    Few taps are summed in one kernel, and so is all of each image.
     """
     out = sizes(ctx.meta.size)
-    dims = summed_dims(taps, out, len(out) - len(taps))
-    is_adaptive = any(isinstance(w, AdaptiveWindow) for w in windows)
-    is_worth = is_adaptive or unrolled_numbers(taps) is None
-    if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or not is_worth or all(is_one(w.number) for w in windows):
+    dims = summed_dims(taps, len(out) - len(taps))
+    total = as_int(count(each.count for each in taps))
+    is_worth = total is None or total > FEW_TAPS
+    is_whole = all(is_one(out[d]) for d in dims)
+    if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or not is_worth or is_whole:
         return []
     return dims if len(dims) > 1 else []
 
@@ -279,17 +258,21 @@ def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Cal
     """
     taps = [w.backward() for w in windows]
     constant = as_int(divisor([integer(0)] * len(grad.size)))
-    if constant is not None and as_int(divisor(KernelBuilder(grad.size).coords)) == constant:
-        shared = integer(constant)
-        return gather_taps(ctx, ctx.meta, taps, load_tap(grad, 0), finish=lambda at, total, loop: divide(total, shared))
+    is_shared = constant is not None and as_int(divisor(KernelBuilder(grad.size).coords)) == constant
 
     def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
-        share = divide(masked_load(loop, tests, grad, at, 0), divisor(at))
+        loaded = masked_load(loop, tests, grad, at, 0)
+        if is_shared:
+            return loaded
+        share = divide(loaded, divisor(at))
         return reduce(KernelValue.both, tests).where(share, share.number(0)) if tests else share
 
-    if order := passes(ctx, windows, taps):
-        return sum_in_passes(ctx, ctx.meta, grad.size, taps, value, order[::-1], finish=lambda at, total, loop: total)
-    return gather_taps(ctx, ctx.meta, taps, value)
+    def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
+        return divide(total, integer(constant)) if is_shared and constant is not None else total
+
+    if order := passes(ctx, taps):
+        return sum_in_passes(ctx, ctx.meta, grad.size, taps, value, order[::-1], finish)
+    return gather_taps(ctx, ctx.meta, taps, value, finish=finish)
 
 
 def divisor_of(windows: Windows, *, is_padded: bool = False, override: int | None = None) -> Callable[[Coords], Expr]:
@@ -351,15 +334,49 @@ def avg_pool_backward(
 
 
 def adaptive_avg_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
-    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d."""
+    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d; a CPU calls ATen in the layout channels_last."""
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    return mean_pool(ctx, x, windows, divisor_of(windows)) if windows else NotImplemented
+    if (
+        not windows
+        or are_for_library(ctx, windows)
+        or (_are_uneven_on_cpu(ctx, windows) and is_channels_last(x.size, x.stride))
+    ):
+        return NotImplemented
+    return mean_pool(ctx, x, windows, divisor_of(windows))
 
 
 def adaptive_avg_pool_backward(rank: int, ctx: Lowering, grad: View, x: View) -> Value:
-    """Lowers the gradients of _adaptive_avg_pool2d and _adaptive_avg_pool3d."""
+    """Lowers the gradients of _adaptive_avg_pool2d and _adaptive_avg_pool3d.
+
+    A CPU calls ATen for windows of several elements, unless channels are innermost: an element then has to ask for its
+    windows, and ATen's loop goes from window to window.
+    """
     windows = _adaptive_windows(rank, x.size, grad.size)
-    return mean_pool_backward(ctx, grad, windows, divisor_of(windows)) if windows else NotImplemented
+    if not windows or are_for_library(ctx, windows):
+        return NotImplemented
+    are_large = any(not at_least(w.number - w.size, 0) for w in windows)
+    if (
+        are_large
+        and _are_uneven_on_cpu(ctx, windows)
+        and not is_channels_last(sizes(ctx.meta.size), sizes(ctx.meta.stride))
+    ):
+        return NotImplemented
+    return mean_pool_backward(ctx, grad, windows, divisor_of(windows))
+
+
+def are_for_library(ctx: Lowering, windows: Windows) -> bool:
+    """Whether a CPU calls ATen for windows of adaptive pooling: if only the call knows sizes of unequal windows.
+
+    The ends of these windows are quotients. If a number that only the call knows divides, each costs as much as the
+    rest of a window.
+    """
+    sizes_of = (n for w in windows if isinstance(w, AdaptiveWindow) and w.is_uneven for n in (w.size, w.number))
+    return not ctx.env.target.is_gpu and any(as_int(n) is None for n in sizes_of)
+
+
+def _are_uneven_on_cpu(ctx: Lowering, windows: Windows) -> bool:
+    is_uneven = any(isinstance(w, AdaptiveWindow) and w.is_uneven for w in windows)
+    return is_uneven and not ctx.env.target.is_gpu
 
 
 # --- windows as columns -------------------------------------------------------------------------------------------

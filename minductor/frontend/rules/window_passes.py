@@ -20,12 +20,14 @@ from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.window_taps import Taps, tap_at, unrolled_numbers
 from minductor.ir.program.nodes import View
 
+MOST_WRITTEN = 16  # taps of one dimension that a kernel writes out one by one; more become a reduction axis
+
 # loop, coordinates of a tap, its tests -> the value of the tap
 TapValue = Callable[[KernelBuilder, Coords, list[KernelValue]], KernelValue]
 Finish = Callable[[Coords, KernelValue, KernelBuilder], KernelValue]
 
 
-def summed_dims(taps: Sequence[Taps], number: Coords, lead: int) -> list[int]:
+def summed_dims(taps: Sequence[Taps], lead: int) -> list[int]:
     """The dimensions along which there is more to do than to read the element of the same index."""
     at = symbol("at", "axis", 0, None)
     return [lead + d for d, t in enumerate(taps) if not (is_one(t.count) and t.tap(at, integer(0)) == (at, ()))]
@@ -63,8 +65,7 @@ def _sum_along(ctx: Lowering, out: View, dim: int, taps: Taps, value: TapValue, 
     """A kernel that sums the taps of one dimension."""
     rank = len(out.size)
     numbers = unrolled_numbers([taps])
-    is_row = dim == rank - 1
-    if numbers is not None and len(numbers) > int(__import__("os").environ.get("UNR","2")):
+    if numbers is not None and len(numbers) > MOST_WRITTEN:
         numbers = None
     loop = KernelBuilder((*out.size, *(() if numbers else (taps.count,))))
     point = loop.coords[:rank]
@@ -82,9 +83,14 @@ def _sum_along(ctx: Lowering, out: View, dim: int, taps: Taps, value: TapValue, 
     ctx.store(loop, out, point, finish(point, total, loop))
 
 
+def is_channels_last(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
+    """Whether channels are innermost."""
+    return len(size) > 3 and is_one(stride[1]) and not is_one(size[1])
+
+
 def strides_like(out: View, size: Sequence[Expr]) -> tuple[Expr, ...]:
     """The strides of a buffer of that size without gaps: channels are innermost if they are so in `out`."""
-    if len(size) < 4 or not is_one(out.stride[1]) or is_one(out.size[1]):
+    if not is_channels_last(out.size, out.stride):
         return row_major(size)
     batch, channels, *area = size
     strides = row_major((batch, *area, channels))

@@ -107,6 +107,11 @@ class AdaptiveWindow(NamedTuple):
     size: Expr
     number: Expr
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether windows may differ in length: there are neither one of all elements nor one of each element."""
+        return not is_one(self.number) and self.size != self.number
+
     def first(self, at: Expr) -> Expr:
         return at * self.size // self.number
 
