@@ -177,8 +177,7 @@ def main() -> None:
             found = measured(case, **how, backends=backends)
             with options.file.open("a") as file:
                 file.write(json.dumps({"row": f"{name}: {way}", **found}) + "\n")
-            shown = ", ".join(f"{backend} {s * 1e3:.3f}" for backend, s in found.items())
-            print(f"{name}: {way}: {shown} ({found['eager'] / found[backends[-1]]:.2f})", flush=True)
+            print(f"{name}: {way}: {', '.join(f'{backend} {s * 1e3:.3f}' for backend, s in found.items())}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch.nn import _reduction
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 
 def replace_functions(gm: torch.nn.Module, *, is_cpu: bool) -> None:
@@ -103,8 +106,13 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
 
 
 def _interpolate(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Resizing whose gradient is one operator of ATen, where torch traces a scatter for each corner."""
-    if input.device.type != "cpu" or not input.requires_grad or not torch.is_grad_enabled():
+    """Resizing whose gradient is one operator of ATen, where torch traces a scatter for each corner.
+
+    ATen has no traces of the gradients in one and three dimensions for sizes that only the call knows.
+    """
+    is_traced = input.requires_grad and torch.is_grad_enabled() and input.device.type == "cpu"
+    given = tree_leaves((tuple(input.shape), args, kwargs))
+    if not is_traced or (input.dim() != 4 and any(isinstance(n, torch.SymInt | torch.SymFloat) for n in given)):
         return F.interpolate(input, *args, **kwargs)
     with _whole_gradients():
         return F.interpolate(input, *args, **kwargs)
@@ -117,19 +125,30 @@ def _whole_gradients() -> Iterator[None]:
     AOTAutograd decomposes an operator above autograd if the operator has a Python formula for the key Autograd. The
     formulas below autograd stay: they make the forward pass.
     """
-    taken: list[tuple[Any, Any, Any]] = []
+    saved: list[tuple[Any, dict[Any, Any]]] = []
     keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
     for name in _RESIZING.split():
         packet = getattr(torch.ops.aten, name)
         for op in (packet.default, packet.vec):
-            taken += [(op, key, op.py_kernels.pop(key)) for key in keys if key in op.py_kernels]
+            saved.append((op, dict(op.py_kernels)))
+            for key in keys:
+                op.py_kernels.pop(key, None)
             op._dispatch_cache.clear()
+        packet.vec.py_kernels.update(dict.fromkeys(keys, partial(_resize, packet.default)))
     try:
         yield
     finally:
-        for op, key, formula in taken:
-            op.py_kernels[key] = formula
+        for op, formulas in saved:
+            op.py_kernels.clear()
+            op.py_kernels.update(formulas)
             op._dispatch_cache.clear()
+
+
+def _resize(op: Any, input: Tensor, size: Any, *rest: Any) -> Tensor:
+    """The overload `vec` of a resizing by way of the overload `op`, which takes sizes that only the call knows."""
+    *flags, scales = rest
+    found = upsample_compute_output_size(input.size(), size, scales)
+    return op(input, found, *flags, *(scales or [None] * len(found)))
 
 
 _RESIZING = (
