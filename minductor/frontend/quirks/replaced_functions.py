@@ -108,11 +108,11 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
 def _interpolate(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Resizing whose gradient is one operator of ATen, where torch traces a scatter for each corner.
 
-    ATen has no traces of the gradients in one and three dimensions for sizes that only the call knows.
+    torch traces most of these operators for constant sizes only.
     """
     is_traced = input.requires_grad and torch.is_grad_enabled() and input.device.type == "cpu"
     given = tree_leaves((tuple(input.shape), args, kwargs))
-    if not is_traced or (input.dim() != 4 and any(isinstance(n, torch.SymInt | torch.SymFloat) for n in given)):
+    if not is_traced or any(isinstance(n, torch.SymInt | torch.SymFloat) for n in given):
         return F.interpolate(input, *args, **kwargs)
     with _whole_gradients():
         return F.interpolate(input, *args, **kwargs)
