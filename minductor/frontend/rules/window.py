@@ -30,6 +30,7 @@ from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.index import ravel
 from minductor.frontend.rules.window_passes import is_channels_last, sum_in_passes, summed_dims
 from minductor.frontend.rules.window_taps import (
+    MAX_UNROLLED,
     AdaptiveWindow,
     AnyWindow,
     Taps,
@@ -239,12 +240,14 @@ def mean_pool(ctx: Lowering, x: View, windows: Windows, divisor: Callable[[Coord
 def passes(ctx: Lowering, taps: Sequence[Taps]) -> list[int]:
     """The dimensions along which a CPU sums one after the other, outer ones first; empty if one kernel sums along all.
 
-    Few taps are summed in one kernel, and so is all of each image.
+    Few taps are summed in one kernel, and so is all of each image. Several kernels pay later where channels are
+    innermost, and where the call decides on sizes.
     """
     out = sizes(ctx.meta.size)
     dims = summed_dims(taps, len(out) - len(taps))
     total = as_int(count(each.count for each in taps))
-    is_worth = total is None or total > FEW_TAPS
+    is_slow = is_channels_last(out, sizes(ctx.meta.stride)) or any(as_int(out[d]) is None for d in dims)
+    is_worth = total is None or total > (MAX_UNROLLED if is_slow else FEW_TAPS)
     is_whole = all(is_one(out[d]) for d in dims)
     if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or not is_worth or is_whole:
         return []

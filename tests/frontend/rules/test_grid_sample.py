@@ -39,7 +39,9 @@ def test_gradients_of_samples(padding: Any, align: bool) -> None:
     centres = F.affine_grid(torch.eye(2, 3).expand(2, 2, 3), [2, 3, 6, 5], align_corners=align)
     lowered(sampled("bilinear"), *grads(IMAGE, centres), env=GPU)
     assert not lowered(sampled("bilinear"), *grads(SOLID, 2 * randn(1, 2, 3, 4, 3)), env=GPU).externs
-    assert lowered(sampled("bicubic"), *grads(IMAGE, GRID), env=GPU).externs == ["aten.grid_sampler_2d_backward.default"]
+    assert lowered(sampled("bicubic"), *grads(IMAGE, GRID), env=GPU).externs == [
+        "aten.grid_sampler_2d_backward.default"
+    ]
 
 
 def test_places_that_are_no_numbers_read_nothing() -> None:
