@@ -96,7 +96,7 @@ class GraphRewrites:
         fold = split_frozen_graph(gm, frozen, self.names)
         gm.meta[REWRITES] = replace(done, frozen_bytes=fold.nbytes, is_complete=True)
         call = compile_graph(gm)
-        return FrozenCall(call, fold.gm, fold.weights) if fold.weights else call
+        return FrozenCall(call, fold.gm, fold.weights) if fold.weights or fold.count else call
 
     def _apply(self, gm: Any, level: Level, frozen: set[Any] | None = None) -> Rewritten:
         return apply_level(gm, level, self.env, self.own, frozen)
