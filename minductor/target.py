@@ -197,9 +197,10 @@ class Target:
 class Env:
     """The options and the target of one compile: all that a stage may know besides its value.
 
-    `device`: the name of the GPU that kernels are launched on. `software`: the packages whose version decides how fast
-    they are, with their versions. Only learned choices read these two. They are empty where nothing is launched on a
-    GPU, so that a text for the CPU depends on neither.
+    `device`: the name of the GPU that kernels are launched on; for rewrites of a graph for the CPU, the CPU's maker.
+    `software`: the packages whose version decides how fast they are, with their versions. Only learned choices and
+    rewrites read these two. Behind the rewrites they are empty where nothing is launched on a GPU, so that a text for
+    the CPU depends on neither.
     """
 
     options: Options

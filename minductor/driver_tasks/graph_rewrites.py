@@ -164,7 +164,7 @@ def apply_level(
     from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
     from minductor.frontend.rewrites.graph_modes import parts_of
 
-    env = placed_for_rewrites(gm, env)
+    env = placed_for_rewrites(gm, env, is_exported=is_exported)
     parts = list(parts_of(gm)) if level == "torch" and not is_exported else [(gm, None)]
     notes = [note for part, modes in parts for note in apply_rewrites(part, rows, env, frozen=frozen, around=modes)]
     return Rewritten(tuple(dict.fromkeys(notes)), time.perf_counter() - start)

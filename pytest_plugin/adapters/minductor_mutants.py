@@ -31,7 +31,7 @@ POST_OPS = f"{REWRITES}.convolution_post_ops"
 FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
 PACK, JOINED = f"{REWRITES}.pack_linear", f"{REWRITES}.join_products"
 PAD, INT8 = f"{REWRITES}.pad_products", f"{REWRITES}.int8_linear"
-PRODUCT_CALLS = f"{REWRITES}.product_calls"
+PRODUCT_CALLS, LARGE_LINEAR = f"{REWRITES}.product_calls", f"{REWRITES}.large_linear"
 APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
@@ -193,6 +193,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("pack-changing-weight", PACK, "has_frozen_weight", "site.is_frozen(right)", "right"),
     Mutant("pack-small", PACK, "pays", "sums >= LEAST_ALONE", "sums >= 0"),
     Mutant("pack-float64", PACK, "takes_dtype", "(dtype, False)", "(dtype, True)"),
+    Mutant("large-few-rows", LARGE_LINEAR, "has_some_rows", "FEWEST_ROWS <= rows", "0 <= rows"),
+    Mutant("large-frozen", LARGE_LINEAR, "has_weight_of_each_call", "if site.is_frozen(match.weight)", "if False"),
+    Mutant("large-few-columns", LARGE_LINEAR, "has_many_columns", "columns >= LEAST_COLUMNS", "True"),
     Mutant("bias-any-matrix", PRODUCT_CALLS, "bias_of", 'return "" if is_row', 'return "" if bias is not None'),
     Mutant("bias-scaled", PRODUCT_CALLS, "bias_of", "if not call.is_plain:", "if False:"),
     Mutant("join-changing-weight", JOINED, "has_frozen_weights", 'if changing else ""', 'if False else ""'),
