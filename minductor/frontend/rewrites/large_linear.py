@@ -53,8 +53,8 @@ def find(site: Site) -> LargeLinear | None:
     weight = None if product is None else weight_of(site, product)
     if product is None or weight is None or site.value(weight).dtype != torch.float32:
         return None
-    sizes = numbers(site, weight)
-    if None in sizes or sizes[0] * sizes[1] < LEAST_WEIGHTS or not site.value(weight).is_contiguous():
+    columns, inner = numbers(site, weight)
+    if (columns or 0) * (inner or 0) < LEAST_WEIGHTS or not site.value(weight).is_contiguous():
         return None
     return LargeLinear(result=site.anchor, product=product, weight=weight)
 
