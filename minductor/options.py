@@ -234,7 +234,7 @@ class Options:
     fallback: str = _option(
         "allow", "error: a graph that would run in eager is an error", allowed=("allow", "error"), changes_text=False
     )
-    cudagraphs: bool = _option(False, "replay launches as a CUDA graph", changes_text=False)
+    cudagraphs: bool = _option(False, "replay launches as CUDA graphs, on NVIDIA GPUs")
     verify: bool = _option(False, "check the rules of the IR after each stage", changes_text=False)
     compiler_timeout: int = _option(
         300,

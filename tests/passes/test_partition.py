@@ -83,11 +83,11 @@ class Devices(Sketch):
 
 
 def shape(program: Program, env: Env = GPU) -> list[tuple[str, int, bool]]:
-    return [(p.device, p.calls, p.is_capturable) for p in partitions(program, env.target)]
+    return [(p.device, p.calls, p.is_capturable) for p in partitions(program, env)]
 
 
 def reasons(program: Program) -> list[str]:
-    return [barrier.reason for part in partitions(program, GPU.target) for barrier in part.barriers]
+    return [barrier.reason for part in partitions(program, GPU) for barrier in part.barriers]
 
 
 def planned(program: Program) -> Plan:
@@ -240,7 +240,7 @@ def test_a_number_that_data_decide_says_why_by_its_name() -> None:
     b = Builder()
     twice = SymbolDef(symbol("u1", "size", 0, None), b.build([b.index(found * 2)]))
     holds = Require(b.build([b.op("gt", b.index(found), b.index(integer(0)))]), "it is positive")
-    parts = partitions(replace(program, nodes=(*program.nodes[:2], twice, holds)), GPU.target)
+    parts = partitions(replace(program, nodes=(*program.nodes[:2], twice, holds)), GPU)
     barriers = tuple((row.node, row.op, row.origin, row.reason) for part in parts for row in part.barriers)
     facts = SimpleNamespace(partitions=[(p.device, p.calls, p.is_capturable) for p in parts], barriers=barriers)
     lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[]))))
@@ -305,7 +305,7 @@ def test_the_new_order_gives_the_same_values(program: Program, data: st.DataObje
     made = partition(placed, GPU)
     verify(made, "order")
     assert len(shape(made)) <= len(shape(placed))
-    assert sum(part.nodes for part in partitions(made, GPU.target)) == len(nodes)
+    assert sum(part.nodes for part in partitions(made, GPU)) == len(nodes)
     assert [n for n in made.nodes if isinstance(n, Extern) and n.effect] == [
         n for n in nodes if isinstance(n, Extern) and n.effect
     ]
