@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.runtime.graphs.graph_driver import RecordFailed, Stream, marked_steps
+from minductor.runtime.graphs.graph_driver import RecordFailed, Stream
+
+STREAM = Stream(0, 0)
 
 
 @dataclass(eq=False)
@@ -30,16 +32,17 @@ class Recorded:
 
 @dataclass
 class RecordingDriver:
-    """`asked`: what was asked, in order: ("record", n, pool), ("replay", n), ("copy", how many tensors), ("forbid",)."""
+    """`asked`: what was asked, in order: ("record", n, pool), ("replay", n), ("copy", tensors), ("forbid",)."""
 
     asked: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
-    stream: Stream = Stream(0, 0)
+    stream: Stream = STREAM
     failure: str = ""  # the next recording fails, with this text
     is_users: bool = False  # whether the user records
     recorded: list[Recorded] = field(default_factory=list[Recorded])
     messages: list[str] = field(default_factory=list[str])
     devices: list[str] = field(default_factory=list[str])
     pools: int = 0
+    marks: int = 0  # how often the program marked a step
 
     def current_stream(self, device: str) -> Stream:
         self.devices.append(device)
@@ -82,14 +85,14 @@ class RecordingDriver:
 
     def copy(self, into: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         self.asked.append(("copy", len(into)))
-        torch._foreach_copy_(list(into), list(values))
+        torch.ops.aten._foreach_copy_(list(into), list(values))
 
     def forbid(self, tensor: Tensor, message: str) -> None:
         self.asked.append(("forbid",))
         self.messages.append(message)
 
     def step(self) -> int:
-        return marked_steps()
+        return self.marks
 
     def did(self, kind: str) -> list[tuple[Any, ...]]:
         """What was asked of one kind."""

@@ -197,7 +197,7 @@ class Artefacts:
         self, env: Env, role: str, where: Callable[[str], str], tell: Callable[[str], object]
     ) -> WrapperGraphs | None:
         """What records the partitions of a wrapper; None if nothing does. Forward and backward share a chain."""
-        import torch
+        from torch._guards import TracingContext
 
         from minductor.core.warn import warn
         from minductor.runtime.graphs.graph_chain import GraphChain, saved_from
@@ -205,7 +205,7 @@ class Artefacts:
 
         if not env.options.cudagraphs or (self._graph_driver is None and env.target.kind != "cuda"):
             return None
-        context = torch._guards.TracingContext.try_get()
+        context = TracingContext.try_get()
         chain = self._chains.get(context) if context is not None else None
         if chain is None:
             chain = GraphChain(self._graph_driver or TorchDriver(), warn, tell)

@@ -26,9 +26,9 @@ from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, symbols_in
 class PartitionFunction:
     """One partition as a function of `tensors`, then `numbers`, which returns `results`.
 
-    `above`: lines that `call` runs before it calls the function. `dropped`: the names that `call` deletes behind
-    it. `written`: those of `tensors` that the function writes and does not drop. `nodes`: for each result an
-    ATen node that computes it, or "". `end`: the number, in the plan, of the first line behind the partition.
+    `above`: lines that `call` runs before it calls the function. `dropped`: the names that `call` deletes behind it.
+    `written`: those of `tensors` that the function writes and that somebody reads behind it. `nodes`: for each result
+    an ATen node that computes it, or "". `end`: the number, in the plan, of the first line behind the partition.
     """
 
     number: int
@@ -87,7 +87,9 @@ def _fits(inside: Sequence[Line]) -> bool:
     made = {name for line in inside for name in _made(line)}
     sources = (line.source for line in inside if isinstance(line, lines.SymbolLine))
     is_late = any(isinstance(source, lines.SizeOf) and source.tensor in made for source in sources)
-    return not is_late and any(isinstance(line, lines.LaunchLine | lines.DispatchLine | lines.ExternLine) for line in inside)
+    return not is_late and any(
+        isinstance(line, lines.LaunchLine | lines.DispatchLine | lines.ExternLine) for line in inside
+    )
 
 
 def _function(
@@ -101,13 +103,7 @@ def _function(
     made = {name: None for line in inside for name in _made(line)}
     gone = {name for line in inside for name in _dropped(line)}
     later = {name for line in plan.lines[end:] for name in _named(line)}
-    roots: dict[str, str] = {}  # the name of each view or reused storage -> the name that it stands for
-    for line in inside:
-        match line:
-            case lines.ViewLine(name=name, of=old) | lines.ReuseLine(name=name, old=old):
-                roots[name] = roots.get(old, old)
-            case _:
-                pass
+    roots = _roots(inside)
     views = [line for line in inside if isinstance(line, lines.ViewLine) and roots[line.name] not in made]
     escaping = {line.name for line in views} & later - gone
     above = [line for line in inside if isinstance(line, lines.SymbolLine | lines.AssertLine)]
@@ -120,6 +116,8 @@ def _function(
     used = dict.fromkeys(name for line in body for name in (*used_tensors(line), *_old(line)))
     tensors = tuple(name for name in used if name not in made and name not in constants)
     changed = {roots.get(name, name) for line in body for name in _changed(line, written)}
+    kept = _kept_roots(plan, end, made)
+    owners = _roots(plan.lines)
     return PartitionFunction(
         number,
         plan.partitions[number].device,
@@ -129,14 +127,37 @@ def _function(
         _numbers(body),
         results,
         tuple(sorted(gone - made.keys())),
-        tuple(name for name in tensors if name in changed and name not in gone),
+        tuple(name for name in tensors if name in changed and owners.get(name, name) in kept),
         tuple(_node(body, name, roots, written) for name in results),
         end,
     )
 
 
+def _roots(block: Iterable[Line]) -> dict[str, str]:
+    """The name of each view or reused storage of some lines -> the name in whose storage it lies."""
+    found: dict[str, str] = {}
+    for line in block:
+        match line:
+            case lines.ViewLine(name=name, of=old) | lines.ReuseLine(name=name, old=old):
+                found[name] = found.get(old, old)
+            case _:
+                pass
+    return found
+
+
+def _kept_roots(plan: Plan, end: int, made: Collection[str]) -> set[str]:
+    """The storages that somebody reads after a partition: the caller's own, and those of names that later lines use.
+
+    `made`: the names that the partition makes.
+    """
+    owners = _roots(plan.lines)
+    found = {given.name for given in plan.inputs if given.symbol is None and not given.is_donated}
+    later = {name for line in plan.lines[end:] for name in _named(line)} - set(made)
+    return found | {owners.get(name, name) for name in later}
+
+
 def _kept(inside: Sequence[Line], known: Collection[str], outside: Collection[str]) -> Iterator[Line]:
-    """The lines of a function, which knows the names `known`; views with a name in `outside` are made in `call` only."""
+    """The lines of a function that knows the names `known`. Views whose names are in `outside` are made in `call`."""
     for line in inside:
         match line:
             case lines.SymbolLine() | lines.AssertLine():
@@ -229,9 +250,7 @@ def _changed(line: Line, written: Mapping[str, tuple[int, ...]]) -> Iterator[str
             pass
 
 
-def _node(
-    body: Sequence[Line], name: str, roots: Mapping[str, str], written: Mapping[str, tuple[int, ...]]
-) -> str:
+def _node(body: Sequence[Line], name: str, roots: Mapping[str, str], written: Mapping[str, tuple[int, ...]]) -> str:
     """The last ATen node of the last line that computes a result; "" if none is known."""
     root = roots.get(name, name)
     for line in reversed(body):

@@ -180,7 +180,8 @@ class _Emitter:
         yield from self.count_threads(plan.lines)
         if self.verify_memory:
             yield f"    {wrapper_memory_checks.begin(plan)}"
-        functions = partition_functions(plan) if self.has_graphs and plan is self.plan else {}
+        has_functions = self.has_graphs and plan is self.plan
+        functions: Mapping[int, PartitionFunction] = partition_functions(plan) if has_functions else {}
         yield from self.block(plan.lines, {storage.name for storage in plan.storages}, functions)
 
     def count_threads(self, block: Sequence[Line]) -> Iterator[str]:

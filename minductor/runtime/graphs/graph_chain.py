@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch._guards import TracingContext
 
 from minductor.runtime.graphs.graph_driver import GraphDriver
 from minductor.runtime.graphs.graph_partition import CapturedPartition, Note, Shared
@@ -77,6 +77,6 @@ def saved_from(role: str) -> int | None:
     """From which of its results on a graph that is being compiled saves them for its backward; None: it saves none."""
     if role != "forward":
         return None
-    context = torch._guards.TracingContext.try_get()
+    context = TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     return None if metadata is None else int(metadata.num_forward_returns)

@@ -1,11 +1,12 @@
 """The device as recordings see it: record, replay, copy, and which stream is the current one.
 
-Takes functions and tensors. Gives recorded graphs. Refuses what torch refuses while it records (`RecordFailed`). Nothing
-else under `runtime/graphs/` calls torch.cuda; tests have a driver that writes down what it is asked.
+Takes functions and tensors. Gives recorded graphs. Refuses what torch refuses while it records (`RecordFailed`).
+Nothing else under `runtime/graphs/` calls torch.cuda; tests have a driver that writes down what it is asked.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,15 +69,14 @@ class GraphDriver(Protocol):
 
 @dataclass(slots=True)
 class TorchDriver:
-    """GPUs of NVIDIA, by torch.cuda."""
+    """GPUs of NVIDIA, by torch.cuda. Graphs are recorded on a stream of each device's own."""
 
     _streams: dict[int, torch.cuda.Stream] = field(default_factory=dict[int, torch.cuda.Stream])
-    _recording: Lock = field(default_factory=Lock)  # one recording at a time
 
     def current_stream(self, device: str) -> Stream:
         index = device.partition(":")[2]
         number = int(index) if index else torch.cuda.current_device()
-        return Stream(number, torch.cuda.current_stream(number).cuda_stream)
+        return Stream(number, torch._C._cuda_getCurrentRawStream(number))
 
     def is_recording(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
@@ -85,7 +85,7 @@ class TorchDriver:
         return torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensors], pool: Any, stream: Stream) -> tuple[Any, Tensors]:
-        with self._recording, torch.cuda.device(stream.device):
+        with recording_lock(), torch.cuda.device(stream.device):
             side = self._streams.get(stream.device)
             if side is None:
                 side = self._streams[stream.device] = torch.cuda.Stream(stream.device)
@@ -103,7 +103,7 @@ class TorchDriver:
         graph.replay()
 
     def copy(self, into: Tensors, values: Tensors) -> None:
-        torch._foreach_copy_(list(into), list(values), non_blocking=True)
+        torch.ops.aten._foreach_copy_(list(into), list(values), non_blocking=True)
 
     def forbid(self, tensor: torch.Tensor, message: str) -> None:
         forbid: Any = getattr(torch._C, "_set_storage_data_ptr_access_error_msg", None)
@@ -113,6 +113,12 @@ class TorchDriver:
 
     def step(self) -> int:
         return marked_steps()
+
+
+@functools.cache
+def recording_lock() -> Lock:
+    """The lock of this process for recording: torch waits for the device before it begins, which ends a recording."""
+    return Lock()
 
 
 def marked_steps() -> int:

@@ -122,7 +122,9 @@ class CapturedPartition:
         """Whether another recording serves this call, and later ones, better than running the function."""
         if any(lent.is_held for lent in recording.entry.lent):
             at = next((lent.place for lent in recording.entry.lent if lent.is_held and lent.place), "")
-            self._note(f"its earlier results are still held{f' (from {at})' if at else ''}: it runs without a CUDA graph")
+            self._note(
+                f"its earlier results are still held{f' (from {at})' if at else ''}: it runs without a CUDA graph"
+            )
             return False
         for number in moved:
             if storage_of(args[number]) in pool.storages:
@@ -131,7 +133,9 @@ class CapturedPartition:
                 return False
             case.moves[number] += 1
         if case.recorded >= MOST_RECORDINGS:
-            self._note(f"it was recorded {MOST_RECORDINGS} times, since inputs move or results are held; it runs without")
+            self._note(
+                f"it was recorded {MOST_RECORDINGS} times, since inputs move or results are held; it runs without"
+            )
             return False
         return True
 

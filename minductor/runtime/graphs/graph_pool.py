@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from minductor.runtime.graphs.graph_driver import GraphDriver
 
@@ -48,8 +49,8 @@ class Lent:
         at = f" at {self.place}" if self.place else ""
         driver.forbid(
             self.tensors[0],
-            f"this tensor, computed{at}, was overwritten by the replay of a CUDA graph in a later step, which began with"
-            " torch.compiler.cudagraph_mark_step_begin(); clone it before that call, or call that function later",
+            f"this tensor, computed{at}, was overwritten by the replay of a CUDA graph in a later step; clone it before"
+            " torch.compiler.cudagraph_mark_step_begin() begins that step",
         )
         self._renew()
 
@@ -116,7 +117,7 @@ def alias_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     if first.untyped_storage().nbytes() == 0:
         other = torch.empty(0, dtype=torch.uint8, device=first.device)
     else:
-        other = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(_bytes(first)))
+        other = from_dlpack(torch._C._to_dlpack(_bytes(first)))
     return [_placed(other, tensor) for tensor in tensors]
 
 

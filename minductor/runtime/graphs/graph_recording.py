@@ -16,6 +16,8 @@ import torch
 from minductor.runtime.graphs.graph_driver import GraphDriver, Stream
 from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, storage_of
 
+# 1 if elements of a tensor certainly share memory, which torch then copies nothing into
+has_shared_elements: Callable[[torch.Tensor], int] = getattr(torch, "_debug_has_internal_overlap")  # noqa: B009
 Function = Callable[..., tuple[torch.Tensor, ...]]
 
 
@@ -94,7 +96,7 @@ def objection(about: About, args: Sequence[Any], copied: Collection[int]) -> str
     """Why no recording serves these arguments if the inputs `copied` are copied, or ""."""
     tensors = args[: about.tensors]
     for number in copied:
-        if torch._debug_has_internal_overlap(tensors[number]) == 1:
+        if has_shared_elements(tensors[number]) == 1:
             return "an input that moves has elements that share memory"
     storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
     for number in about.written:
@@ -104,9 +106,7 @@ def objection(about: About, args: Sequence[Any], copied: Collection[int]) -> str
     return ""
 
 
-def record(
-    about: About, pool: Pool, stream: Stream, args: Sequence[Any], copied: Collection[int]
-) -> Recording:
+def record(about: About, pool: Pool, stream: Stream, args: Sequence[Any], copied: Collection[int]) -> Recording:
     """Records the function for inputs that lie where those of `args` lie, except those in `copied`.
 
     Raises RecordFailed. Nothing is computed: the caller replays the recording.
@@ -136,7 +136,7 @@ def _results(
         if (number := inputs.get(_address(first))) is not None and _address(first):
             for place in places:
                 size, stride = tuple(made[place].size()), tuple(made[place].stride())
-                found[place] = WindowOfInput(number, size, stride, made[place].storage_offset())
+                found[place] = WindowOfInput(number, size, stride, int(made[place].storage_offset()))
             continue
         lent = Lent([made[place] for place in places], about.places[places[0]])
         found.update({place: LentResult(lent, number) for number, place in enumerate(places)})
