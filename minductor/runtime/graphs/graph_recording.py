@@ -149,4 +149,6 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _buffer(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    """A copy of an input with the same strides; it holds the values of a call, so no index in it is out of range."""
+    made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
