@@ -17,7 +17,7 @@ from minductor.driver import Compiled, Compiler
 from minductor.runtime.store.store import Store
 from tests.recording_driver import RecordingDriver
 
-OPTIONS = {"target": "interpret", "cudagraphs": True}
+OPTIONS: dict[str, Any] = {"target": "interpret", "cudagraphs": True}
 
 
 class Net(nn.Module):
@@ -169,7 +169,7 @@ def test_modes_record_nothing_on_a_cpu(mode: str, tmp_path: Path, driver: Record
 
 @pytest.mark.parametrize("option", [{"nan_asserts": True}, {"verify_memory": "assert"}])
 def test_checks_that_the_host_reads_run_without_graphs(
-    option: dict[str, object], tmp_path: Path, driver: RecordingDriver
+    option: dict[str, Any], tmp_path: Path, driver: RecordingDriver
 ) -> None:
     backend = Compiler(store=Store(tmp_path), graph_driver=driver)
     call = torch.compile(lambda x: x.sin() * 2, backend=backend, options={**OPTIONS, **option})

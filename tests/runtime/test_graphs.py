@@ -263,7 +263,8 @@ def test_a_replay_waits_for_results_of_later_recordings() -> None:
     second = wrapper.partition(lambda x: (x + 2,), 1, graphs=saves)
     x, y = torch.zeros(4), torch.zeros(4)
     for _ in range(2):
-        first(x), second(y)
+        first(x)
+        second(y)
     (held,) = second(y)
     assert torch.equal(first(x)[0], x + 1)
     assert torch.equal(held, y + 2) and len(wrapper.driver.did("record")) == 3
