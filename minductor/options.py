@@ -6,9 +6,9 @@ was renamed is refused with its new name.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
 "autotune=False block_access='offsets' cudagraphs=False deterministic=False events=False freeze=False fuse=True \
-fuse_random=False inplace=True loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 nan_asserts=False \
-precision='eager' provenance=1 reuse_storage=True rewrites='' sanitize=False size_hints=() target='' variant='' \
-verify_memory='' wrapper='python'"
+fuse_random=False inplace=True loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 \
+nan_asserts=False precision='eager' provenance=1 reuse_storage=True rewrites='' sanitize=False \
+size_hints=() target='' variant='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """

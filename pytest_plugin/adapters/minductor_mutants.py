@@ -363,8 +363,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("graph-results-not-copied", GRAPH_CHAIN, "WrapperGraphs.given", "step() and not", "step() or not"),
     Mutant("graph-saved-copied", GRAPH_CHAIN, "WrapperGraphs.given", "if self.results is None", "if True"),
     Mutant("graph-pool-for-each", GRAPH_POOL, "Pool.handle", "self._handle is None or", "True or"),
-    Mutant("graph-held-overwritten", GRAPH_POOL, "Pool.overwritten", "if lent.is_held:", "if False:"),
-    Mutant("graph-later-overwritten", GRAPH_POOL, "Pool.overwritten", "index(entry) :]", "index(entry) :][:1]"),
+    Mutant("graph-held-overwritten", GRAPH_POOL, "Pool.overwritten", "> lent.unheld", "> 1 << 20"),
+    Mutant("graph-later-overwritten", GRAPH_POOL, "Pool._list_results", "[place:]", "[place : place + 1]"),
     Mutant(
         "graph-old-results-silent",
         GRAPH_PARTITION,

@@ -110,7 +110,7 @@ class CapturedPartition:
 
     def _is_blocked(self, recording: Recording, step: int) -> bool:
         """Whether a replay would overwrite a result that somebody holds and may still use."""
-        held = list(recording.pool.overwritten(recording.entry))
+        held = recording.pool.overwritten(recording.entry)
         for lent in held:
             if lent.step < step:
                 recording.pool.take_back(lent)

@@ -9,7 +9,7 @@ number of references to this storage tells whether a caller, a view or autograd 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,12 +32,12 @@ class Lent:
     def _renew(self) -> None:
         self.tensors = alias_of(self._owners)
         self.storage = storage_of(self.tensors[0])
-        self._unheld = torch._C._storage_Use_Count(self.storage)
+        self.unheld = torch._C._storage_Use_Count(self.storage)
 
     @property
     def is_held(self) -> bool:
         """Whether somebody besides this object has a reference to the lent storage."""
-        return torch._C._storage_Use_Count(self.storage) > self._unheld
+        return torch._C._storage_Use_Count(self.storage) > self.unheld
 
     def lend(self, number: int, step: int) -> torch.Tensor:
         """A tensor for the caller, as owner `number` is; views of it keep the storage held as well."""
@@ -57,10 +57,14 @@ class Lent:
 
 @dataclass(eq=False, slots=True)
 class PoolEntry:
-    """A recording as its pool knows it: its graph, until that is dropped, and its results."""
+    """A recording as its pool knows it: its graph, until that is dropped, and its results.
+
+    `endangered`: the results that a replay may overwrite: its own, and those of later recordings.
+    """
 
     graph: Any
     lent: Sequence[Lent]
+    endangered: Sequence[Lent] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -81,29 +85,30 @@ class Pool:
     def add(self, graph: Any, lent: Sequence[Lent]) -> PoolEntry:
         entry = PoolEntry(graph, lent)
         self.entries.append(entry)
-        self._list_storages()
+        self._list_results()
         return entry
 
     def drop(self, entry: PoolEntry) -> None:
         """Drops a graph that another one has replaced. Its results stay known as long as somebody holds one."""
         entry.graph = None
         self.entries = [each for each in self.entries if each.graph is not None or any(x.is_held for x in each.lent)]
-        self._list_storages()
+        self._list_results()
 
-    def _list_storages(self) -> None:
+    def _list_results(self) -> None:
+        """Notes which results there are, and which of them each replay may overwrite."""
         self.storages = {lent.storage for entry in self.entries for lent in entry.lent}
+        for place, entry in enumerate(self.entries):
+            entry.endangered = [lent for later in self.entries[place:] for lent in later.lent]
 
     def take_back(self, lent: Lent) -> None:
         """Makes a later use of a result that is held an error, so that a replay may overwrite it."""
         lent.take_back(self.driver)
-        self._list_storages()
+        self._list_results()
 
-    def overwritten(self, entry: PoolEntry) -> Iterator[Lent]:
-        """The results that somebody holds and that a replay of `entry` may overwrite: its own, and later ones."""
-        for each in self.entries[self.entries.index(entry) :]:
-            for lent in each.lent:
-                if lent.is_held:
-                    yield lent
+    def overwritten(self, entry: PoolEntry) -> list[Lent]:
+        """The results that somebody holds and that a replay of `entry` may overwrite."""
+        count = torch._C._storage_Use_Count  # asked for each result at each replay
+        return [lent for lent in entry.endangered if count(lent.storage) > lent.unheld]
 
 
 def storage_of(tensor: torch.Tensor) -> int:
