@@ -9,7 +9,7 @@ was renamed is refused with its new name.
 fuse_random=False inplace=True loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 \
 nan_asserts=False precision='eager' provenance=1 reuse_storage=True rewrites='' sanitize=False \
 size_hints=() target='' variant='' verify_memory='' wrapper='python'"
->>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
+>>> Options.parse(mode="max-autotune", options={"fuse": False}, environ={}).autotune
 True
 """
 
@@ -26,11 +26,12 @@ from minductor.core.errors import BadArgument, BadOptionValue, UnknownMode, Unkn
 
 Value: TypeAlias = "bool | int | float | str | tuple[Any, ...]"
 
+# No mode asks for CUDA graphs before they have been run on a GPU; the option does.
 MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
     {
         "default": {},
-        "reduce-overhead": {"cudagraphs": True},
-        "max-autotune": {"autotune": True, "cudagraphs": True},
+        "reduce-overhead": {},
+        "max-autotune": {"autotune": True},
         "max-autotune-no-cudagraphs": {"autotune": True},
     }
 )

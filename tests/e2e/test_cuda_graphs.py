@@ -158,10 +158,9 @@ def test_a_freed_function_frees_its_graphs(compile_net: Callable[..., Any], driv
     assert graph() is None
 
 
-@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
-def test_modes_record_nothing_on_a_cpu(mode: str, tmp_path: Path, driver: RecordingDriver) -> None:
+def test_nothing_is_recorded_on_a_cpu(tmp_path: Path, driver: RecordingDriver) -> None:
     backend = Compiler(store=Store(tmp_path), graph_driver=driver)
-    call: Any = torch.compile(lambda x: x.sin() * 2, backend=backend, mode=mode)
+    call: Any = torch.compile(lambda x: x.sin() * 2, backend=backend, options={"cudagraphs": True})
     with pytest.warns(UserWarning, match="CUDA graphs have no effect on cpu"):
         call(torch.randn(8))
     assert not driver.devices
