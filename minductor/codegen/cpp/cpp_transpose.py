@@ -1,8 +1,8 @@
 """Calls of md_transpose: copies between memory and a staging buffer, which is an array in another order of two axes.
 
 Takes a load or store, the array, the two axes and where their open blocks begin and end. Gives the text of the call.
-Refuses ("") a copy that no call of md_transpose does: elements that are converted, other than bfloat16 to float32, or an
-index that is not linear.
+Refuses ("") a copy that no call of md_transpose does: elements that are converted, but for bfloat16 to float32, or
+an index that is not linear.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def transposed_load(op: Op, row: Array | None, outer: str, inner: str, values: V
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
     memory = _memory(op.attrs.index, outer, inner, ends)
-    if memory is None or not dtype in (BF16, op.dtype):
+    if memory is None or dtype not in (BF16, op.dtype):
         return ""
     begin, stride = memory
     return f"md_transpose({name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)});"
