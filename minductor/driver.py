@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from minductor.ir.artefact.source import Source
     from minductor.ir.plan.plan import Plan
     from minductor.ir.report.report import Report
+    from minductor.runtime.graphs.graph_driver import GraphDriver
     from minductor.runtime.store.store import Entry, Store
 
 Role = Literal["inference", "forward", "backward"]
@@ -105,6 +106,7 @@ class Compiler:
         rewrites: Sequence[Rewrite] = (),
         environ: Mapping[str, str] | None = None,
         tuning_clock: Callable[[Callable[[], object]], float] | None = None,
+        graph_driver: GraphDriver | None = None,
         is_dry: bool = False,
     ) -> None:
         """Checks and keeps its arguments; starts nothing.
@@ -117,6 +119,7 @@ class Compiler:
             rewrites: rows of your own for the table of graph rewrites (`minductor.Rewrite`), tried behind minductor's.
             environ: environment variables by name; None means os.environ.
             tuning_clock: gives the seconds that a call takes, for autotuning; None means the clock of the device.
+            graph_driver: records CUDA graphs (runtime/graphs/); None means torch.cuda.
             is_dry: compile only; each graph runs in eager, as for a target that is elsewhere.
 
         Raises:
@@ -132,7 +135,7 @@ class Compiler:
         self.is_dry = is_dry
         self._trace = trace
         self._stores = Stores(self.environ, store)
-        self.artefacts = Artefacts(self.environ, self._store_of, tuning_clock)
+        self.artefacts = Artefacts(self.environ, self._store_of, tuning_clock, graph_driver)
         self._traces: dict[str, Trace] = {}
         self._lock = Lock()
 
@@ -300,8 +303,9 @@ class Compiler:
             events: list[tuple[str, str]] = []
 
             def load(entry: Entry) -> Any:
-                name, tell = f"{role} {key[:12]}", partial(self.trace(env).measured, role)
-                return boxed(gm) if is_dry else self.artefacts.load(entry, env, name, graph.bound(), gm, events, tell)
+                tell = partial(self.trace(env).measured, role), partial(self.trace(env).recorded, role)
+                given = (env, f"{role} {key[:12]}", graph.bound(), gm, events, *tell)
+                return boxed(gm) if is_dry else self.artefacts.load(entry, *given)
 
             entry, was_hit, call = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)
             if not is_dry:

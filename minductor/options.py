@@ -5,11 +5,11 @@ store's key. Refuses unknown options, modes and values, with a hint that names t
 was renamed is refused with its new name.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False block_access='offsets' deterministic=False events=False freeze=False fuse=True fuse_random=False \
-inplace=True loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 nan_asserts=False \
-precision='eager' provenance=1 reuse_storage=True rewrites='' sanitize=False size_hints=() target='' variant='' \
-verify_memory='' wrapper='python'"
->>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
+"autotune=False block_access='offsets' cudagraphs=False deterministic=False events=False freeze=False fuse=True \
+fuse_random=False inplace=True loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 \
+nan_asserts=False precision='eager' provenance=1 reuse_storage=True rewrites='' sanitize=False \
+size_hints=() target='' variant='' verify_memory='' wrapper='python'"
+>>> Options.parse(mode="max-autotune", options={"fuse": False}, environ={}).autotune
 True
 """
 
@@ -26,11 +26,12 @@ from minductor.core.errors import BadArgument, BadOptionValue, UnknownMode, Unkn
 
 Value: TypeAlias = "bool | int | float | str | tuple[Any, ...]"
 
+# No mode asks for CUDA graphs before they have been run on a GPU; the option does.
 MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
     {
         "default": {},
-        "reduce-overhead": {"cudagraphs": True},
-        "max-autotune": {"autotune": True, "cudagraphs": True},
+        "reduce-overhead": {},
+        "max-autotune": {"autotune": True},
         "max-autotune-no-cudagraphs": {"autotune": True},
     }
 )
@@ -234,7 +235,7 @@ class Options:
     fallback: str = _option(
         "allow", "error: a graph that would run in eager is an error", allowed=("allow", "error"), changes_text=False
     )
-    cudagraphs: bool = _option(False, "replay launches as a CUDA graph", changes_text=False)
+    cudagraphs: bool = _option(False, "replay launches as CUDA graphs, on NVIDIA GPUs")
     verify: bool = _option(False, "check the rules of the IR after each stage", changes_text=False)
     compiler_timeout: int = _option(
         300,

@@ -157,6 +157,7 @@ class Target:
     has_descriptors: bool = False  # tensor descriptors (TMA)
     has_counters: bool = False  # launches pass a counter to kernels whose last program does more than the others
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
+    has_graphs: bool = False  # CUDA graphs; in the interpreter only with a graph driver that the caller gives
     has_tuning: bool = True  # variants and launches of a kernel can be measured against each other
     has_variants: bool = True  # a kernel may have variants, of which an option, the call or the tuner takes one
     # Operators that no kernel for this machine may contain: in any dtype ("zeta"), or in one ("atomic_add i8").
@@ -197,9 +198,10 @@ class Target:
 class Env:
     """The options and the target of one compile: all that a stage may know besides its value.
 
-    `device`: the name of the GPU that kernels are launched on. `software`: the packages whose version decides how fast
-    they are, with their versions. Only learned choices read these two. They are empty where nothing is launched on a
-    GPU, so that a text for the CPU depends on neither.
+    `device`: the name of the GPU that kernels are launched on; for rewrites of a graph for the CPU, the CPU's maker.
+    `software`: the packages whose version decides how fast they are, with their versions. Only learned choices and
+    rewrites read these two. Behind the rewrites they are empty where nothing is launched on a GPU, so that a text for
+    the CPU depends on neither.
     """
 
     options: Options
@@ -224,7 +226,7 @@ class Env:
         asked, target = self.options, self.target
         has_form = {"offsets": True, "pointer": target.is_gpu, "descriptor": target.has_descriptors}
         lacking = {
-            "CUDA graphs have": ("cudagraphs", False, not asked.cudagraphs),  # no target makes CUDA graphs yet
+            "CUDA graphs have": ("cudagraphs", False, target.has_graphs or not asked.cudagraphs),
             "autotuning has": ("autotune", False, target.has_tuning or not asked.autotune),
             "forced variants have": ("variant", "", target.has_variants or not asked.variant),
             "variants by size have": ("size_hints", (), target.has_variants or not asked.size_hints),
@@ -232,7 +234,19 @@ class Env:
         }
         kept = {field: value for field, value, is_fine in lacking.values() if not is_fine}
         notes = tuple(f"{what} no effect on {target.name}" for what, row in lacking.items() if not row[-1])
+        if asked.cudagraphs and target.has_graphs and (why := _why_uncaptured(asked)):
+            kept["cudagraphs"] = False
+            notes += (f"CUDA graphs have no effect with {why}",)
         return replace(self, options=replace(asked, **kept)) if kept else self, notes
+
+
+def _why_uncaptured(options: Options) -> str:
+    """The option with which no graph is captured, or "": the host reads something after each launch."""
+    if options.nan_asserts:
+        return "nan_asserts"
+    if options.verify_memory:
+        return "verify_memory"
+    return "" if options.wrapper == "python" else f"a wrapper in {options.wrapper}"
 
 
 # Functions and atomic operations that Triton has not, or has without NaN (the atomic maximum and minimum of floats).
@@ -262,6 +276,7 @@ _GPU = Target(
     max_threads=1024,
     max_programs=MAX_PROGRAMS,
     has_counters=True,
+    has_graphs=True,
     lacks=TRITON_LACKS,
 )
 # The newer GPUs of NVIDIA, and Triton's interpreter.
@@ -306,6 +321,7 @@ _ROWS = (
         multiprocessors=304,
         registers=131072,
         thread_registers=512,
+        has_graphs=False,
         warp_size=64,
         has_counters=False,
         has_tuning=False,

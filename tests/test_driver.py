@@ -232,11 +232,11 @@ def test_torch_refuses_mode_with_options_and_we_take_both() -> None:
         torch.compile(norm, backend=Compiler(), mode="default", options={"fuse": True})
     gm = make_fx(lambda *args: (norm(*args),))(*inputs())
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the option wins, so nothing is said about CUDA graphs
-        chosen = Options.parse("max-autotune", {"cudagraphs": False}, {})
+        warnings.simplefilter("error")
+        chosen = Options.parse("max-autotune", {"fuse": False}, {})
         assert Env(chosen, by_name("gfx942")).supported()[1] == ("autotuning has no effect on gfx942",)
     with pytest.warns(UserWarning, match="CUDA graphs have no effect on cpu"):
-        Compiler()(gm, inputs(), mode="reduce-overhead")
+        Compiler()(gm, inputs(), mode="reduce-overhead", options={"cudagraphs": True})
 
 
 def elsewhere(x: torch.Tensor) -> tuple[torch.Tensor, ...]:

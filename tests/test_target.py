@@ -1,6 +1,7 @@
 """Targets: the table's rows make sense, and a wrong name is answered."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,17 +31,32 @@ def test_row(name: str) -> None:
     [
         ("cpu", "pointer", ["CUDA graphs have", "the form of block accesses has"]),
         ("gfx942", "descriptor", ["CUDA graphs have", "autotuning has", "the form of block accesses has"]),
-        ("sm_80", "descriptor", ["CUDA graphs have", "the form of block accesses has"]),
-        ("sm_90", "descriptor", ["CUDA graphs have"]),
+        ("sm_80", "descriptor", ["the form of block accesses has"]),
+        ("sm_90", "descriptor", []),
     ],
 )
 def test_what_a_target_does_not_have_is_noted_and_not_asked_for(name: str, form: str, lacking: list[str]) -> None:
     asked = Env(Options(autotune=True, cudagraphs=True, block_access=form), by_name(name))
     env, notes = asked.supported()
     assert notes == tuple(f"{what} no effect on {name}" for what in lacking)
-    assert (env.options.cudagraphs, env.options.autotune) == (False, "autotuning has" not in lacking)
+    assert env.options.cudagraphs == ("CUDA graphs have" not in lacking)
+    assert env.options.autotune == ("autotuning has" not in lacking)
     assert env.options.block_access == ("offsets" if "the form of block accesses has" in lacking else form)
     assert env.supported() == (env, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"nan_asserts": True}, "nan_asserts"),
+        ({"verify_memory": "log"}, "verify_memory"),
+        ({"wrapper": "cpp"}, "a wrapper in cpp"),
+        ({"wrapper": "fx"}, "a wrapper in fx"),
+    ],
+)
+def test_what_the_host_reads_after_a_launch_is_not_captured(options: dict[str, Any], why: str) -> None:
+    env, notes = Env(Options(cudagraphs=True, **options), by_name("sm_90")).supported()
+    assert notes == (f"CUDA graphs have no effect with {why}",) and not env.options.cudagraphs
 
 
 @pytest.mark.parametrize("has_tuning", [True, False])

@@ -1,13 +1,13 @@
 """Which nodes of a program a CUDA graph can capture, which ones it cannot, and why.
 
-Takes an ordered Program and a Target. Gives the program's partitions: runs of neighbouring nodes that one CUDA graph
-can capture, and runs of nodes that none can, with a reason for each of these. Refuses nothing: a target without CUDA
-graphs (`GRAPH_KINDS`) has no partitions. A call of a graph (a cond, a while loop) is one node of its program: the nodes
-in its regions are not looked at.
+Takes an ordered Program and an Env. Gives the program's partitions: runs of neighbouring nodes that one CUDA graph can
+capture, and runs of nodes that none can, with a reason for each of these. Refuses nothing: a target without CUDA graphs
+(`has_partitions`) has no partitions. A call of a graph (a cond, a while loop) is one node of its program: the nodes in
+its regions are not looked at.
 
 All nodes of a partition that can be captured lie on one device. Sizes that follow from the sizes of the inputs are
-computed on the host before the launch, so the nodes that define them fit into any partition. No runtime captures a
-partition yet; the report shows them.
+computed on the host before the launch, so the nodes that define them fit into any partition. The report shows the
+partitions; `runtime/graphs/` captures them under the option `cudagraphs`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from minductor.ir.program.nodes import (
     required_symbols,
     writes,
 )
-from minductor.target import Target
+from minductor.target import Env
 
 GRAPH_KINDS = ("cuda", "hip")  # kinds of targets that have CUDA graphs, or AMD's equivalent
 GPU_DEVICE = "cuda"  # torch's name for the devices of both kinds
 # operators that make the host wait for a number of elements, although they return tensors only
 SYNCHRONISING = frozenset(("aten.nonzero.default", "aten.masked_select.default", "aten._unique2.default"))
+# operators that make the host wait for a check of their input
+CHECKING = frozenset(("aten.multinomial.default",))
 
 
 class CaptureKind(NamedTuple):
@@ -63,9 +65,20 @@ def count_partitions(kinds: CaptureKinds) -> int:
     return len(list(groupby(_filled(kinds))))
 
 
-def partitions(program: Program, target: Target) -> tuple[Partition, ...]:
-    """The partitions of a program in order, each node in one of them; empty for a target without CUDA graphs."""
-    if target.kind not in GRAPH_KINDS:
+def has_partitions(env: Env) -> bool:
+    """Whether programs for this target are divided into partitions.
+
+    In the interpreter they are only under the option `cudagraphs`, so that the logic of graphs runs without a GPU.
+    """
+    return env.target.kind in GRAPH_KINDS or (env.target.kind == "interpret" and env.options.cudagraphs)
+
+
+def partitions(program: Program, env: Env) -> tuple[Partition, ...]:
+    """The partitions of a program in order, each node in one of them; empty for a target without CUDA graphs.
+
+    In the interpreter a partition has no device that the wrapper would have to enter.
+    """
+    if not has_partitions(env):
         return ()
     devices = _devices(program)
     reasons = _reasons(program, devices)
@@ -76,7 +89,8 @@ def partitions(program: Program, target: Target) -> tuple[Partition, ...]:
         nodes = program.nodes[start:stop]
         barriers = tuple(_barrier(n, why) for n, why in zip(nodes, reasons[start:stop], strict=True) if why)
         calls = sum(isinstance(node, Kernel | Extern) for node in nodes)
-        found.append(Partition(kind.device, len(nodes), calls, barriers))
+        device = kind.device if env.target.device != "cpu" else ""
+        found.append(Partition(device, len(nodes), calls, barriers))
         start = stop
     return tuple(found)
 
@@ -150,6 +164,11 @@ def _call_refusal(node: Extern) -> str:
         return "the host waits for a size that data decide"
     if not node.is_capturable:
         return "its author has tagged it as not capturable"
+    if node.op in CHECKING:
+        return "the host waits for a check of its input"
+    if node.effect and node.op.startswith("aten."):  # random numbers: a graph knows the device's own generator
+        has_generator = any(name == "generator" and value is not None for name, value in node.kwargs)
+        return "it draws from a generator that the user gives" if has_generator else ""
     # A custom operator is ordered among effects like one, but is captured unless its author tags it (above).
     is_custom = is_foreign(node.op) and not node.op.startswith("higher_order.")
     return "it has a side effect" if node.effect and not is_custom else ""

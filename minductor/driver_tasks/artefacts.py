@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from minductor.backends import SOURCES, find_backend
 from minductor.driver_tasks.eager_fallback import Call
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from minductor.ir.report.report import Report
     from minductor.runtime.build.pool import Pool
     from minductor.runtime.build.toolchain import Toolchain
+    from minductor.runtime.graphs.graph_chain import GraphChain, WrapperGraphs
+    from minductor.runtime.graphs.graph_driver import GraphDriver
     from minductor.runtime.launch.gpu import Gpu
     from minductor.runtime.launch.launch import Bind
     from minductor.runtime.store.store import Entry, Store
@@ -52,11 +55,17 @@ class Artefacts:
         environ: Mapping[str, str],
         store_of: Callable[[Env], Store],
         tuning_clock: Callable[[Callable[[], object]], float] | None = None,
+        graph_driver: GraphDriver | None = None,
     ) -> None:
-        """`tuning_clock` gives the seconds that a call takes; None means the clock of the device."""
+        """`tuning_clock` gives the seconds that a call takes; None means the clock of the device. `graph_driver`
+        records CUDA graphs; None means torch.cuda on GPUs of NVIDIA, and nobody elsewhere.
+        """
         self.environ = environ
         self.store_of = store_of
         self.tuning_clock = tuning_clock
+        self._graph_driver = graph_driver
+        # by what torch knows of a graph of Dynamo's while it compiles it, forward and backward
+        self._chains: WeakKeyDictionary[Any, GraphChain] = WeakKeyDictionary()
         self.measured = 0  # how many times a clock was asked, to choose between ways to compute the same
 
     @cached_property
@@ -149,12 +158,13 @@ class Artefacts:
         traced: Any,
         events: list[tuple[str, str]],
         tell: Callable[[Tuned], object] = lambda tuned: None,
+        tell_graphs: Callable[[str], object] = lambda text: None,
     ) -> Call:
-        """The call of a stored graph.
+        """The call of a stored graph. `name` begins with its role.
 
         `objects`: the objects of this process that the graph names. `traced`: its ATen graph. The call appends its
         launches, allocations and frees to `events` if the options ask for them. `tell` is called for each kernel that
-        the call measures.
+        the call measures, `tell_graphs` with a line for each CUDA graph that it records.
         """
         from minductor.frontend.capture.capture import sources
         from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
@@ -178,7 +188,30 @@ class Artefacts:
                 *(entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where),
                 module_of=written.modules(),
             )
-        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules())
+        graphs = self._graphs(env, name.partition(" ")[0], where, tell_graphs)
+        return launch(
+            entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules(), graphs
+        )
+
+    def _graphs(
+        self, env: Env, role: str, where: Callable[[str], str], tell: Callable[[str], object]
+    ) -> WrapperGraphs | None:
+        """What records the partitions of a wrapper; None if nothing does. Forward and backward share a chain."""
+        from torch._guards import TracingContext
+
+        from minductor.core.warn import warn
+        from minductor.runtime.graphs.graph_chain import GraphChain, saved_from
+        from minductor.runtime.graphs.graph_driver import TorchDriver
+
+        if not env.options.cudagraphs or (self._graph_driver is None and env.target.kind != "cuda"):
+            return None
+        context = TracingContext.try_get()
+        chain = self._chains.get(context) if context is not None else None
+        if chain is None:
+            chain = GraphChain(self._graph_driver or TorchDriver(), warn, tell)
+            if context is not None:
+                self._chains[context] = chain
+        return chain.of_wrapper(where, saved_from(role), are_gradients=role == "backward")
 
     def kernels(self, entry: Entry, env: Env, tuner: Tuner | None = None) -> Bind | None:
         """A function from a kernel's symbol to the kernel; None if the graph has no kernels."""

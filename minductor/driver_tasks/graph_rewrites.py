@@ -96,7 +96,7 @@ class GraphRewrites:
         fold = split_frozen_graph(gm, frozen, self.names)
         gm.meta[REWRITES] = replace(done, frozen_bytes=fold.nbytes, is_complete=True)
         call = compile_graph(gm)
-        return FrozenCall(call, fold.gm, fold.weights) if fold.weights else call
+        return FrozenCall(call, fold.gm, fold.weights) if fold.weights or fold.count else call
 
     def _apply(self, gm: Any, level: Level, frozen: set[Any] | None = None) -> Rewritten:
         return apply_level(gm, level, self.env, self.own, frozen)
@@ -164,7 +164,7 @@ def apply_level(
     from minductor.frontend.rewrites.apply_rewrites import apply_rewrites
     from minductor.frontend.rewrites.graph_modes import parts_of
 
-    env = placed_for_rewrites(gm, env)
+    env = placed_for_rewrites(gm, env, is_exported=is_exported)
     parts = list(parts_of(gm)) if level == "torch" and not is_exported else [(gm, None)]
     notes = [note for part, modes in parts for note in apply_rewrites(part, rows, env, frozen=frozen, around=modes)]
     return Rewritten(tuple(dict.fromkeys(notes)), time.perf_counter() - start)

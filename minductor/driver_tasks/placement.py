@@ -59,18 +59,21 @@ def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
     return graph, env if named else replace(env, target=here), False
 
 
-def placed_for_rewrites(gm: Any, env: Env) -> Env:
+def placed_for_rewrites(gm: Any, env: Env, *, is_exported: bool) -> Env:
     """The Env with the target of the GPU whose memory the inputs of a torch.fx graph lie in, if the user named none.
 
-    Rewrites apply before the graph is captured. A graph without such inputs, and one that `place` will refuse, keeps
-    the Env.
+    Rewrites apply before the graph is captured. A graph without such inputs gets the maker of this machine's CPU as the
+    Env's device, since rewrites choose between libraries; but an exported one may run on another CPU. One that `place`
+    will refuse keeps the Env.
     """
-    if env.options.target:
+    from minductor.runtime.build.probe import cpu_maker
+
+    if env.options.target and env.target.kind != "cpu":
         return env
     values = (node.meta.get("val", node.meta.get("example_value")) for node in gm.graph.find_nodes(op="placeholder"))
     device = next((str(each.device) for each in values if getattr(each, "is_cuda", False)), "")
-    if not device:
-        return env
+    if not device or env.options.target:
+        return replace(env, device=cpu_maker()) if env.target.kind == "cpu" and not is_exported else env
     import torch
 
     if not torch.cuda.is_available():

@@ -315,6 +315,10 @@ class Trace:
         counts, notes = {"measured": tuned.measured}, (*tuned.notes, won)
         self.stage(graph_name, f"tune {tuned.label}", tuned.seconds, counts, notes, None, str)
 
+    def recorded(self, graph_name: str, text: str) -> None:
+        """Shows that a call recorded a CUDA graph, with what it copies, or why it runs without one."""
+        self.stage(graph_name, "cuda graphs", 0.0, {}, (text,), None, str)
+
     def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
         """Calls `write` with the folder of the graph's stages, if the trace is a folder."""
         for sink in self.sinks:

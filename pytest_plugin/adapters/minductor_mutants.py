@@ -31,11 +31,16 @@ POST_OPS = f"{REWRITES}.convolution_post_ops"
 FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
 PACK, JOINED = f"{REWRITES}.pack_linear", f"{REWRITES}.join_products"
 PAD, INT8 = f"{REWRITES}.pad_products", f"{REWRITES}.int8_linear"
-PRODUCT_CALLS = f"{REWRITES}.product_calls"
+PRODUCT_CALLS, LARGE_LINEAR = f"{REWRITES}.product_calls", f"{REWRITES}.large_linear"
 APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
 FROZEN_CALL = "minductor.runtime.launch.frozen_call"
+GRAPHS = "minductor.runtime.graphs"
+GRAPH_PARTITION, GRAPH_POOL = f"{GRAPHS}.graph_partition", f"{GRAPHS}.graph_pool"
+GRAPH_CHAIN = f"{GRAPHS}.graph_chain"
+RECORDING = f"{GRAPHS}.graph_recording"
+PARTITIONS = "minductor.codegen.wrapper.wrapper_partitions"
 ATTENTION = "minductor.frontend.rewrites.attention"
 ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
 
@@ -193,6 +198,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("pack-changing-weight", PACK, "has_frozen_weight", "site.is_frozen(right)", "right"),
     Mutant("pack-small", PACK, "pays", "sums >= LEAST_ALONE", "sums >= 0"),
     Mutant("pack-float64", PACK, "takes_dtype", "(dtype, False)", "(dtype, True)"),
+    Mutant("large-few-rows", LARGE_LINEAR, "has_some_rows", "FEWEST_ROWS <= rows", "0 <= rows"),
+    Mutant("large-frozen", LARGE_LINEAR, "has_weight_of_each_call", "if site.is_frozen(match.weight)", "if False"),
+    Mutant("large-few-columns", LARGE_LINEAR, "has_many_columns", "columns >= LEAST_COLUMNS", "True"),
     Mutant("bias-any-matrix", PRODUCT_CALLS, "bias_of", 'return "" if is_row', 'return "" if bias is not None'),
     Mutant("bias-scaled", PRODUCT_CALLS, "bias_of", "if not call.is_plain:", "if False:"),
     Mutant("join-changing-weight", JOINED, "has_frozen_weights", 'if changing else ""', 'if False else ""'),
@@ -337,4 +345,38 @@ MUTANTS: tuple[Mutant, ...] = (
         "latest",
     ),
     Mutant("frozen-weights-kept", FROZEN_CALL, "_Drop.__call__", "owner.drop(self.key)", "owner.drop(())"),
+    # --- CUDA graphs
+    Mutant(
+        "graph-not-replayed",
+        GRAPH_PARTITION,
+        "CapturedPartition._replayed",
+        "step) if recording is not None else None",
+        "step) if False else None",
+    ),
+    Mutant("graph-inputs-not-copied", RECORDING, "Recording.replay", "if numbers:", "if not numbers:"),
+    Mutant("graph-moved-input-unseen", RECORDING, "Recording.moved", "!= address", "== -1"),
+    Mutant(
+        "graph-moves-not-counted",
+        GRAPH_PARTITION,
+        "CapturedPartition._may_record_again",
+        "number] += 1",
+        "number] += 0",
+    ),
+    Mutant("graph-writes-lost", RECORDING, "Recording.replay", "if number in self.buffers]", "if number in ()]"),
+    Mutant("graph-results-not-copied", GRAPH_CHAIN, "WrapperGraphs.given", "step() and not", "step() or not"),
+    Mutant("graph-saved-copied", GRAPH_CHAIN, "WrapperGraphs.given", "if self.results is None", "if True"),
+    Mutant("graph-pool-for-each", GRAPH_POOL, "Pool.handle", "self._handle is None or", "True or"),
+    Mutant("graph-held-overwritten", GRAPH_POOL, "Pool.overwritten", "> lent.unheld", "> 1 << 20"),
+    Mutant("graph-later-overwritten", GRAPH_POOL, "Pool._list_results", "[place:]", "[place : place + 1]"),
+    Mutant(
+        "graph-old-results-silent",
+        GRAPH_PARTITION,
+        "CapturedPartition._is_blocked",
+        "if lent.step < step:",
+        "if lent.step > step:",
+    ),
+    Mutant("graph-sizes-alike", GRAPH_PARTITION, "CapturedPartition._case", "*args[self.about.tensors :]", "*args[:0]"),
+    Mutant("graph-streams-alike", GRAPH_PARTITION, "CapturedPartition._case", "key = (stream,", "key = (0,"),
+    Mutant("partition-write-forgotten", PARTITIONS, "_kept_roots", "not given.is_donated", "given.is_donated"),
+    Mutant("partition-view-of-copy", PARTITIONS, "_function", "roots[line.name] not in made", "not made"),
 )

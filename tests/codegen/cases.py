@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
+from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer, maximum, minimum, symbol
 from minductor.ir.program.build import Builder, combine, softmax_terms, softmax_total
 from minductor.ir.program.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
 from minductor.ir.program.ops import COMBINES
+from minductor.runtime.reference.reference import torch_dtype
 
 S0 = symbol("s0", "size", 1)
 S1 = symbol("s1", "size", 1)
@@ -185,6 +187,20 @@ def transposed_bits() -> Sketch:
     i, j = s.i
     s.write(s.read("a", randn(90, 150, dtype=torch.bfloat16), BF16, 150 * j + i), BF16)
     return s
+
+
+def transposed_of(dtype: DType) -> Sketch:
+    """A sum with a transposed matrix in another dtype; the sides are no multiples of a tile."""
+    s = Sketch((157, 93))
+    i, j = s.i
+    x = s.read("a", whole(93, 157).to(torch_dtype(dtype)), dtype, 157 * j + i)
+    s.write(s.b.op("add", x, s.read("b", whole(157, 93).to(torch_dtype(dtype)), dtype, 93 * i + j)), dtype)
+    return s
+
+
+def whole(*shape: int) -> Tensor:
+    """Whole numbers from -50 to 50."""
+    return torch.arange(shape[0] * shape[1]).reshape(shape) % 101 - 50
 
 
 def permuted() -> Sketch:
@@ -573,6 +589,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "other_types": other_types,
     "transposed": transposed,
     "transposed_bits": transposed_bits,
+    **{f"transposed_{dtype.name}": partial(transposed_of, dtype) for dtype in (F64, I64, I16, I8, U8)},
     "permuted": permuted,
     "padded": padded,
     "padded_rows": padded_rows,

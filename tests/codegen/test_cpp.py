@@ -249,9 +249,16 @@ def test_what_has_16_bits_already_is_not_converted() -> None:
     assert "md_f32_to_bf16" not in text
 
 
-def test_values_of_four_bytes_and_bfloat16_are_transposed_in_registers() -> None:
-    for name in ("transposed", "transposed_bits"):
-        assert text_of(schedule(case(name).program, CPU), "f").count("md_transpose(in0") == 1, name
+def test_elements_of_every_size_are_transposed_in_registers(tmp_path: Path) -> None:
+    env = Env(Options(variant="transposed"), by_name("cpu"))
+    made = {name: case(name) for name in BUILDERS if name.startswith("transposed")}
+    texts = {name: text_of(schedule(each.program, env), name) for name, each in made.items()}
+    assert {name: text.count("md_transpose(in0") for name, text in texts.items()} == dict.fromkeys(made, 1)
+    library = compiled(texts, tmp_path)
+    for name, each in made.items():
+        (result,) = launch(library, name, each, threads=2)[1]
+        expected = each.tensors["a"].t() + each.tensors.get("b", 0)
+        assert torch.equal(result, expected), name
 
 
 @pytest.mark.parametrize(

@@ -11,35 +11,48 @@ from torch import Tensor
 
 from minductor.codegen.cpp.cpp_math import prelude
 
-ENTRY = """
-extern "C" void move(const float* in, int64_t stride, int64_t rows, int64_t columns, float* out, int64_t out_stride) {
-  md_transpose(in, stride, rows, columns, out, out_stride);
-}
+MOVE = """
+extern "C" void move_{name}(const {type}* in, int64_t s, int64_t rows, int64_t columns, {type}* out, int64_t out_s) {{
+  md_transpose(in, s, rows, columns, out, out_s);
+}}
+"""
+WIDEN = """
 extern "C" void widen(const uint16_t* in, int64_t s, int64_t rows, int64_t columns, float* out, int64_t out_s) {
   md_transpose(in, s, rows, columns, out, out_s);
 }
 """
+TYPES = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "int64_t": torch.int64,
+    "uint16_t": torch.uint16,
+    "int16_t": torch.int16,
+    "int8_t": torch.int8,
+    "uint8_t": torch.uint8,
+}
 
 
 @pytest.mark.parametrize("architecture", ["native", "haswell", "x86-64"])
 def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str, tmp_path: Path) -> None:
+    moves = "".join(MOVE.format(name=type, type=type) for type in TYPES)
     source, library = tmp_path / "t.cpp", tmp_path / "t.so"
-    source.write_text(prelude(["md_transpose"]) + ENTRY, encoding="utf-8")
+    source.write_text(prelude(["md_transpose"]) + moves + WIDEN, encoding="utf-8")
     flags = ["-O2", "-std=c++17", f"-march={architecture}", "-shared", "-fPIC", "-w"]
     subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True)
     functions = ctypes.CDLL(str(library))
     numbers = torch.arange(40 * 80, dtype=torch.float32).reshape(40, 80)
-    for move, given in ((functions.move, numbers), (functions.widen, numbers.bfloat16())):
-        check(move, given)
+    check(functions.widen, numbers.bfloat16(), torch.float32)
+    for type, dtype in TYPES.items():
+        check(functions[f"move_{type}"], (numbers % 251 - 125).to(torch.int64).to(dtype), dtype)
 
 
-def check(move: Callable[..., object], given: Tensor) -> None:
+def check(move: Callable[..., object], given: Tensor, dtype: torch.dtype) -> None:
     for rows in (0, 1, 3, 4, 8, 15, 16, 17, 32, 40):
         for columns in (0, 1, 4, 7, 16, 33, 80):
-            made = torch.full((80, 41), -1.0)
+            made = torch.full((80, 41), 99, dtype=dtype)
             pointers = [ctypes.c_void_p(t.data_ptr()) for t in (given, made)]
             size = [ctypes.c_int64(n) for n in (80, rows, columns, 41)]
             move(pointers[0], *size[:3], pointers[1], size[3])
-            expected = torch.full((80, 41), -1.0)
-            expected[:columns, :rows] = given[:rows, :columns].t().float()
+            expected = torch.full((80, 41), 99, dtype=dtype)
+            expected[:columns, :rows] = given[:rows, :columns].t().to(dtype)
             assert torch.equal(made, expected), (rows, columns)

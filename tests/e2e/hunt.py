@@ -74,7 +74,27 @@ def compile_function(*, dynamic: bool | None, backend: str) -> Callable[[Callabl
     from minductor.driver import Compiler
 
     chosen: Any = Compiler() if backend == "minductor" else backend
+    if backend == "frozen":
+        return frozen_anew(dynamic)
     return lambda fn: torch.compile(fn, backend=chosen, fullgraph=True, dynamic=dynamic)
+
+
+def frozen_anew(dynamic: bool | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Functions whose arguments but the first are weights, and constants. Each call has weights of its own."""
+    import torch
+
+    from minductor.driver import Compiler
+    from tests.frozen_function import frozen
+
+    def compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            torch.compiler.reset()
+            with torch.no_grad():
+                return frozen(fn, Compiler(), slice(1, None), options={"freeze": True}, dynamic=dynamic)(*args)
+
+        return call
+
+    return compiled
 
 
 def work(args: argparse.Namespace) -> None:
@@ -138,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kind", default="", help=f"only these of {', '.join(KINDS)}")
     parser.add_argument("--results", type=Path, default=Path("programs.jsonl"))
     parser.add_argument("--scripts", type=Path, default=Path("found_programs"))
-    parser.add_argument("--backend", default="minductor")
+    parser.add_argument("--backend", default="minductor", help="of torch.compile, or frozen: minductor with `freeze`")
     parser.add_argument("--shrink", type=int, default=60, help="trials to make a wrong program smaller")
     parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")

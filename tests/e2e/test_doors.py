@@ -44,7 +44,6 @@ def compiled(fn: Callable[..., Any] = fn, **how: Any) -> Callable[..., Any]:
     return torch.compile(fn, backend="minductor", **how)
 
 
-@pytest.mark.filterwarnings("ignore:.*no effect on cpu")
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
 def test_mode(mode: str, x: Tensor) -> None:
     assert_close(compiled(mode=mode)(x), fn(x))

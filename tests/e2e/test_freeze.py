@@ -166,6 +166,18 @@ def test_new_tensors_get_their_own_set(frozen: Frozen) -> None:
     torch.testing.assert_close(frozen(copy.deepcopy(layer))(x), layer(x))
 
 
+def test_a_function_without_weights_may_hold_constants() -> None:
+    table = torch.randn(3, 8)
+
+    def fn(x: Tensor) -> Tensor:
+        return x + (table * 2).softmax(-1) + torch.tensor([1.0, 2.0, 3.0])[:, None].exp()
+
+    x = torch.randn(3, 8)
+    compiled = torch.compile(fn, backend="minductor", options={"freeze": True})
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
 def test_a_dead_module_leaves_no_values(frozen: Frozen) -> None:
     layer, x = Layer(), torch.randn(3, 8)
     compiled = frozen(layer)
@@ -339,6 +351,13 @@ def test_a_norm_is_folded_and_explained(frozen: Frozen) -> None:
     assert "applied=1 not=0 frozen_bytes=448" in explained
     assert "fold_batch_norm: applied at getitem" in explained
     assert "rewrites: fold_batch_norm 1; frozen: 448 bytes" in explained
+
+
+def test_packed_weights_are_explained_and_checked() -> None:
+    model, x = nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)).eval(), torch.randn(2, 16, 32, 32)
+    explanation = minductor.explain(model, x, options={"freeze": True}, check=True)
+    assert "pack_convolution: applied at" in str(explanation)
+    assert explanation.first_moved() == "" and len(explanation.roads[0].verdicts) > 10
 
 
 @pytest.mark.parametrize("trace", ["dir", "html"])

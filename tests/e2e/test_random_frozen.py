@@ -7,37 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from minductor.driver import Compiler
 from pytest_plugin.random_programs.verdict import judge
 from tests.e2e.hunt import Name
+from tests.frozen_function import frozen
 
 FIRST = 2_000_000  # other programs than those of the hunt and of test_random_programs.py
 
 
-class Holding(nn.Module):
-    """A function whose arguments but the first are buffers."""
-
-    def __init__(self, fn: Callable[..., Any], held: tuple[Any, ...]) -> None:
-        super().__init__()
-        self.fn = fn
-        for number, value in enumerate(held):
-            self.register_buffer(f"held{number}", value)
-        self.count = len(held)
-
-    def forward(self, first: Any) -> Any:
-        return self.fn(first, *[getattr(self, f"held{number}") for number in range(self.count)])
-
-
-def frozen(seen: list[Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+def without_gradients(seen: list[Any], fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled as a frozen module at each call."""
     compiler = Compiler(observer=seen.append)
 
     def call(*args: Any) -> Any:
         torch.compiler.reset()
         with torch.no_grad():
-            return torch.compile(Holding(fn, args[1:]), backend=compiler, options={"freeze": True})(args[0])
+            return frozen(fn, compiler, slice(1, None), options={"freeze": True})(*args)
 
     return call
 
@@ -57,7 +43,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("first", "count"), [(FIRST, 4), pytest.param(FIRST + 4, 40, marks=pytest.mark.long)])
-@pytest.mark.parametrize("how", [frozen, plain])
+@pytest.mark.parametrize("how", [without_gradients, plain])
 def test_equal_eager(how: Callable[..., Any], first: int, count: int) -> None:
     bad: list[str] = []
     words: list[str] = []
@@ -70,4 +56,4 @@ def test_equal_eager(how: Callable[..., Any], first: int, count: int) -> None:
             bad.append(f"{found.word}: {found.why}{program}")
     assert not bad, "\n".join(bad)
     assert words.count("right") >= count - 1, words
-    assert any(each.report.frozen_bytes for each in seen) == (how is frozen)
+    assert any(each.report.frozen_bytes for each in seen) == (how is without_gradients)

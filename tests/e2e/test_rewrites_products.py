@@ -17,8 +17,10 @@ import minductor
 from minductor import driver
 from minductor.driver import Compiled, Compiler
 from minductor.driver_tasks.graph_rewrites import Rewritten, with_rewrites
-from minductor.frontend.rewrites import widen_products
+from minductor.frontend.rewrites import large_linear, widen_products
 from minductor.ir.report.report import Report
+from minductor.runtime.build import probe
+from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 
 BF16 = torch.bfloat16
@@ -87,6 +89,38 @@ def test_a_frozen_layer_of_a_transformer(compiled: Compile, done: list[Rewritten
     assert done[0].frozen_bytes == joined + module.up.weight.nbytes + module.down.weight.nbytes
     (wrapper_text,) = run.wrappers
     assert wrapper_text.count("_linear_pointwise") >= 3
+
+
+@pytest.fixture
+def by_amd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are applied as on a CPU by AMD."""
+    monkeypatch.setattr(probe, "cpu_maker", lambda: large_linear.MAKER)
+
+
+LARGE: dict[str, tuple[tuple[int, ...], tuple[int, int], dict[str, bool], list[str]]] = {
+    "large": ((16, 1024), (2048, 1024), {}, ["large_linear"]),
+    "few rows": ((4, 1024), (2048, 1024), {}, []),
+    "few columns": ((16, 2048), (1024, 2048), {}, []),
+    "frozen": ((16, 1024), (2048, 1024), {"freeze": True}, []),
+}
+
+
+@pytest.mark.usefixtures("by_amd")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "large",
+        pytest.param("few rows", marks=pytest.mark.must_fail_under("large-few-rows")),
+        pytest.param("few columns", marks=pytest.mark.must_fail_under("large-few-columns")),
+        pytest.param("frozen", marks=pytest.mark.must_fail_under("large-frozen")),
+    ],
+)
+def test_large_linear_layers(compiled: Compile, done: list[Rewritten], name: str) -> None:
+    x, weight, options, rows = LARGE[name]
+    module = nn.Linear(weight[1], weight[0]).eval()
+    options = {"rewrites": "-all,+large_linear", **options}
+    compiled(module, torch.randn(x), options=options, grad=False, policy=Policy(k=6))
+    assert applied(done) == rows
 
 
 def test_sizes_of_rows_that_change(compiled: Compile, done: list[Rewritten]) -> None:

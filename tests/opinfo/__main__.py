@@ -46,6 +46,7 @@ def parse(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peer", default="", choices=("", "inductor"), help="run the same samples through it too")
     parser.add_argument("--target", default="cpu", choices=sorted(TARGETS), help="what minductor compiles for")
     parser.add_argument("--sanitize", action="store_true", help="build kernels with address and undefined sanitisers")
+    parser.add_argument("--freeze", action="store_true", help="every second tensor is a weight, and a constant")
     parser.add_argument("--again", action="store_true", help="run what is in the results and not clean once more")
     parser.add_argument("--bad", action="store_true", help="print what is wrong or failed")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
@@ -139,6 +140,8 @@ class Run:
 def ours(args: argparse.Namespace) -> str:
     if args.target != "cpu":
         return args.target
+    if args.freeze:
+        return "frozen"
     return "sanitized" if args.sanitize else "minductor"
 
 

@@ -1,8 +1,8 @@
 """The compilers that the samples run through: minductor for each target, TorchInductor as its peer, and none at all.
 
 Takes a function and whether its sizes are symbols. Gives the compiled function; what was seen of its graphs stands in
-`Seen`. Refuses nothing. All are driven by AOTAutograd in the same way, without Dynamo in front. For a target that is
-elsewhere every kernel is compiled by Triton and its tools, and the graphs then run in eager.
+`Seen`. Refuses nothing. All but `frozen` are driven by AOTAutograd in the same way, without Dynamo in front. For a
+target that is elsewhere every kernel is compiled by Triton and its tools, and the graphs then run in eager.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.triton_jobs import compile_kernel, compiled_text
 from minductor.runtime.launch.interpret import SETTINGS
 from minductor.target import TARGETS, Env, Target, by_name
+from tests import frozen_function
 
 Compile = Callable[..., Callable[..., Any]]  # (fn, dynamic=...)
 
@@ -148,6 +149,24 @@ def build(sources: Mapping[str, str], target: Target, seen: Seen) -> None:
 def sanitized(seen: Seen) -> Compile:
     """Kernels that end the process at a read or write outside a tensor and at undefined behaviour."""
     return minductor(seen, sanitize=True)
+
+
+def frozen(seen: Seen) -> Compile:
+    """Every second tensor is a weight, and weights are constants. Dynamo is in front: it says what a weight is."""
+
+    def observe(made: Compiled) -> None:
+        seen.graphs += 1
+        seen.kernels += made.report.kernels
+        seen.externs |= {name for name, _ in made.report.extern_reasons}
+
+    def compiled(fn: Callable[..., Any], *, dynamic: bool) -> Callable[..., Any]:
+        torch.compiler.reset()
+        options = {"freeze": True, "verify": True}
+        return frozen_function.frozen(
+            fn, Compiler(observer=observe), slice(1, None, 2), options=options, dynamic=dynamic
+        )
+
+    return compiled
 
 
 def inductor(seen: Seen) -> Compile:

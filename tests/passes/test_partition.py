@@ -31,6 +31,7 @@ from minductor.ir.program.nodes import (
     Region,
     Require,
     SymbolDef,
+    Token,
     View,
     defined_symbols,
 )
@@ -83,11 +84,11 @@ class Devices(Sketch):
 
 
 def shape(program: Program, env: Env = GPU) -> list[tuple[str, int, bool]]:
-    return [(p.device, p.calls, p.is_capturable) for p in partitions(program, env.target)]
+    return [(p.device, p.calls, p.is_capturable) for p in partitions(program, env)]
 
 
 def reasons(program: Program) -> list[str]:
-    return [barrier.reason for part in partitions(program, GPU.target) for barrier in part.barriers]
+    return [barrier.reason for part in partitions(program, GPU) for barrier in part.barriers]
 
 
 def planned(program: Program) -> Plan:
@@ -185,7 +186,14 @@ def called(**changes: object) -> Program:
     ("changes", "reason"),
     [
         ({}, ""),
-        ({"effect": True}, "it has a side effect"),
+        ({"effect": True}, ""),  # random numbers
+        ({"effect": True, "kwargs": (("generator", None),)}, ""),
+        (
+            {"effect": True, "kwargs": (("generator", Token("external", "mine")),)},
+            "it draws from a generator that the user gives",
+        ),
+        ({"effect": True, "op": "_c10d_functional.wait_tensor.default"}, "it has a side effect"),
+        ({"op": "aten.multinomial.default"}, "the host waits for a check of its input"),
         ({"effect": True, "op": "mine.op.default"}, ""),
         ({"effect": True, "op": "higher_order.print"}, "it has a side effect"),
         ({"is_capturable": False}, "its author has tagged it as not capturable"),
@@ -240,7 +248,7 @@ def test_a_number_that_data_decide_says_why_by_its_name() -> None:
     b = Builder()
     twice = SymbolDef(symbol("u1", "size", 0, None), b.build([b.index(found * 2)]))
     holds = Require(b.build([b.op("gt", b.index(found), b.index(integer(0)))]), "it is positive")
-    parts = partitions(replace(program, nodes=(*program.nodes[:2], twice, holds)), GPU.target)
+    parts = partitions(replace(program, nodes=(*program.nodes[:2], twice, holds)), GPU)
     barriers = tuple((row.node, row.op, row.origin, row.reason) for part in parts for row in part.barriers)
     facts = SimpleNamespace(partitions=[(p.device, p.calls, p.is_capturable) for p in parts], barriers=barriers)
     lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[]))))
@@ -281,7 +289,7 @@ def test_what_cannot_be_captured_is_put_together() -> None:
     s = Devices()
     views = [s.extern(s.op("exp", s.input(8, 8))) for _ in range(3)]
     program = s.done(*(s.op("sin", view) for view in views))
-    nodes = tuple(replace(n, effect=True) if isinstance(n, Extern) else n for n in program.nodes)
+    nodes = tuple(replace(n, is_capturable=False) if isinstance(n, Extern) else n for n in program.nodes)
     pairs = [(nodes[0], nodes[1]), (nodes[2], nodes[3]), (nodes[4], nodes[5])]
     mixed = replace(program, nodes=tuple(n for pair in pairs for n in pair) + nodes[6:])
     assert len(shape(mixed)) == 7
@@ -298,14 +306,14 @@ def test_what_cannot_be_captured_is_put_together() -> None:
 def test_the_new_order_gives_the_same_values(program: Program, data: st.DataObject) -> None:
     draw = data.draw(st.lists(st.booleans(), min_size=len(program.nodes), max_size=len(program.nodes)))
     nodes = tuple(
-        replace(node, effect=is_drawn) if isinstance(node, Extern) else node
+        replace(node, effect=is_drawn, is_capturable=not is_drawn) if isinstance(node, Extern) else node
         for node, is_drawn in zip(program.nodes, draw, strict=True)
     )
     placed = replace(program, nodes=nodes, buffers=tuple(replace(b, device="cuda:0") for b in program.buffers))
     made = partition(placed, GPU)
     verify(made, "order")
     assert len(shape(made)) <= len(shape(placed))
-    assert sum(part.nodes for part in partitions(made, GPU.target)) == len(nodes)
+    assert sum(part.nodes for part in partitions(made, GPU)) == len(nodes)
     assert [n for n in made.nodes if isinstance(n, Extern) and n.effect] == [
         n for n in nodes if isinstance(n, Extern) and n.effect
     ]
@@ -321,7 +329,7 @@ def test_an_order_that_costs_memory_is_not_taken() -> None:
         total = s.op("add", total, s.reduce("sum", s.extern(large), 1))
     program = s.done(total)
     mixed = replace(
-        program, nodes=tuple(replace(n, effect=True) if isinstance(n, Extern) else n for n in program.nodes)
+        program, nodes=tuple(replace(n, is_capturable=False) if isinstance(n, Extern) else n for n in program.nodes)
     )
     assert partition(mixed, GPU) is mixed
 

@@ -6,63 +6,72 @@
 
 //@ md_transpose :
 #if defined(__AVX512F__)
-#define MD_TILE 16
+#define MD_TILE_BYTES 64
 #elif defined(__AVX__)
-#define MD_TILE 8
+#define MD_TILE_BYTES 32
 #else
-#define MD_TILE 4
+#define MD_TILE_BYTES 16
 #endif
-template <int N> struct md_tile;
+// the rows and columns of a tile of elements of so many bytes; no instruction swaps one or two bytes across 16 bytes
+constexpr int md_tile_side(int bytes) { return (bytes < 4 ? 16 : MD_TILE_BYTES) / bytes; }
+template <int N, int BYTES> struct md_tile;
 // one by one: g++ ignores may_alias on types that depend on a parameter
-#define MD_TILE_OF(N) \
-  template <> struct md_tile<N> { \
-    typedef int32_t row __attribute__((vector_size(4 * N))); \
-    typedef int32_t in_memory __attribute__((vector_size(4 * N), aligned(4), may_alias)); \
+#define MD_TILE_OF(N, INTEGER) \
+  template <> struct md_tile<N, sizeof(INTEGER)> { \
+    typedef INTEGER row __attribute__((vector_size(sizeof(INTEGER) * N))); \
+    typedef INTEGER in_memory __attribute__((vector_size(sizeof(INTEGER) * N), aligned(sizeof(INTEGER)), may_alias)); \
     typedef uint32_t bits __attribute__((vector_size(4 * N))); \
     typedef uint16_t bf16 __attribute__((vector_size(2 * N), aligned(2), may_alias)); \
   }
-MD_TILE_OF(4);
-MD_TILE_OF(8);
-MD_TILE_OF(16);
-// what a bfloat16 is computed in; other values have four bytes already
-template <class T> MD_INLINE T md_wide(T x) { return x; }
-MD_INLINE float md_wide(uint16_t x) { return md_float((uint32_t)x << 16); }
-template <int N, class T> MD_INLINE typename md_tile<N>::row md_wide_row(const T* in) {
-  typedef typename md_tile<N>::row row;
-  if constexpr (sizeof(T) == 4) return *(const typename md_tile<N>::in_memory*)in;
-  else return (row)(__builtin_convertvector(*(const typename md_tile<N>::bf16*)in, typename md_tile<N>::bits) << 16);
+MD_TILE_OF(16, int8_t);
+MD_TILE_OF(8, int16_t);
+MD_TILE_OF(4, int32_t);
+MD_TILE_OF(8, int32_t);
+MD_TILE_OF(16, int32_t);
+MD_TILE_OF(2, int64_t);
+MD_TILE_OF(4, int64_t);
+MD_TILE_OF(8, int64_t);
+// an element as the array holds it: a bfloat16 becomes a float, others are of the same size
+template <class U, class T> MD_INLINE U md_wide(T x) {
+  if constexpr (sizeof(T) == sizeof(U)) return x;
+  else return md_float((uint32_t)x << 16);
+}
+template <int N, int BYTES, class T> MD_INLINE typename md_tile<N, BYTES>::row md_wide_row(const T* in) {
+  typedef md_tile<N, BYTES> tile;
+  if constexpr (sizeof(T) == BYTES) return *(const typename tile::in_memory*)in;
+  else return (typename tile::row)(__builtin_convertvector(*(const typename tile::bf16*)in, typename tile::bits) << 16);
 }
 // swaps the halves of S elements that lie off the diagonal of rows i and i + S
-template <int N, int S> MD_INLINE void md_swap_halves(typename md_tile<N>::row* row) {
-  typename md_tile<N>::row left, right;
+template <int N, int BYTES, int S> MD_INLINE void md_swap_halves(typename md_tile<N, BYTES>::row* row) {
+  typename md_tile<N, BYTES>::row left, right;
   for (int k = 0; k < N; ++k) left[k] = (k & S) ? N + k - S : k;
   for (int k = 0; k < N; ++k) right[k] = (k & S) ? N + k : k + S;
 #pragma GCC unroll 16
   for (int i = 0; i < N; ++i)
     if (!(i & S)) {
-      const typename md_tile<N>::row a = row[i], b = row[i + S];
+      const typename md_tile<N, BYTES>::row a = row[i], b = row[i + S];
       row[i] = __builtin_shuffle(a, b, left);
       row[i + S] = __builtin_shuffle(a, b, right);
     }
-  if constexpr (S > 1) md_swap_halves<N, S / 2>(row);
+  if constexpr (S > 1) md_swap_halves<N, BYTES, S / 2>(row);
 }
-template <int N, class T> MD_INLINE void md_transpose_tile(const T* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
-  typename md_tile<N>::row row[N];
+template <int N, class T, class U> MD_INLINE void md_transpose_tile(const T* in, int64_t in_stride, U* out, int64_t out_stride) {
+  typename md_tile<N, sizeof(U)>::row row[N];
 #pragma GCC unroll 16
-  for (int i = 0; i < N; ++i) row[i] = md_wide_row<N>(in + i * in_stride);
-  md_swap_halves<N, N / 2>(row);
+  for (int i = 0; i < N; ++i) row[i] = md_wide_row<N, sizeof(U)>(in + i * in_stride);
+  md_swap_halves<N, sizeof(U), N / 2>(row);
 #pragma GCC unroll 16
-  for (int i = 0; i < N; ++i) *(typename md_tile<N>::in_memory*)(out + i * out_stride) = row[i];
+  for (int i = 0; i < N; ++i) *(typename md_tile<N, sizeof(U)>::in_memory*)(out + i * out_stride) = row[i];
 }
 // how many of `count` elements tiles of N hold: all, by a last tile that overlaps, unless very few are left over
 template <int N> MD_INLINE int64_t md_tiled(int64_t count) { return count % N > N / 8 ? count : count - count % N; }
-// out[c * out_stride + r] = in[r * in_stride + c] for r in [0, rows) and c in [0, columns): values of four bytes, or
-// bfloat16 as float
-template <int N = MD_TILE, class T, class U>
+// out[c * out_stride + r] = in[r * in_stride + c] for r in [0, rows) and c in [0, columns): elements of 1, 2, 4 or 8
+// bytes, or bfloat16 as float
+template <class T, class U, int N = md_tile_side(sizeof(U))>
 void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, U* out, int64_t out_stride) {
-  static_assert(sizeof(md_wide(*in)) == 4 && sizeof(U) == 4, "values of four bytes");
-  if constexpr (N > 4)
-    if (rows < N || columns < N) return md_transpose<N / 2>(in, in_stride, rows, columns, out, out_stride);
+  static_assert(sizeof(T) == sizeof(U) || (sizeof(T) == 2 && sizeof(U) == 4), "a copy, or bfloat16 as float");
+  if constexpr (N * sizeof(U) > 16)
+    if (rows < N || columns < N) return md_transpose<T, U, N / 2>(in, in_stride, rows, columns, out, out_stride);
   const bool is_small = rows < N || columns < N;
   const int64_t tiled_rows = is_small ? 0 : md_tiled<N>(rows), tiled_columns = is_small ? 0 : md_tiled<N>(columns);
   for (int64_t i = 0; i < tiled_rows; i += N)
@@ -73,8 +82,8 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
       if (in_stride > out_stride && in_stride * sizeof(T) % 2048 != 0)
 #pragma GCC unroll 16
         for (int k = 0; k < N; ++k) __builtin_prefetch(in + (r + k + rows) * in_stride + c);
-      md_transpose_tile<N>(in + r * in_stride + c, in_stride, (int32_t*)(out + c * out_stride + r), out_stride);
+      md_transpose_tile<N>(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
     }
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = r < tiled_rows ? tiled_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide(in[r * in_stride + c]);
+    for (int64_t c = r < tiled_rows ? tiled_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide<U>(in[r * in_stride + c]);
 }

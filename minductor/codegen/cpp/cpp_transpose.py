@@ -1,7 +1,8 @@
 """Calls of md_transpose: copies between memory and a staging buffer, which is an array in another order of two axes.
 
 Takes a load or store, the array, the two axes and where their open blocks begin and end. Gives the text of the call.
-Refuses ("") a copy that no call of md_transpose does: elements of other sizes, or an index that is not linear.
+Refuses ("") a copy that no call of md_transpose does: elements that are converted, but for bfloat16 to float32, or
+an index that is not linear.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from minductor.codegen.cpp.cpp_arrays import Array
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_values import Values
-from minductor.core.dtypes import BF16, DType
+from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import Expr, free_symbols, linear, substitute, symbol
 from minductor.ir.program.nodes import Load, Op, Store
 
@@ -24,7 +25,7 @@ def transposed_load(op: Op, row: Array | None, outer: str, inner: str, values: V
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
     memory = _memory(op.attrs.index, outer, inner, ends)
-    if memory is None or not (dtype == BF16 or _is_word(dtype, op.dtype)):
+    if memory is None or dtype not in (BF16, op.dtype):
         return ""
     begin, stride = memory
     return f"md_transpose({name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)});"
@@ -36,15 +37,10 @@ def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: 
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
     memory = _memory(op.attrs.index, outer, inner, ends)
-    if memory is None or not _is_word(dtype, dtype):
+    if memory is None or dtype in (BF16, F16):  # they are rounded
         return ""
     begin, stride = memory
     return f"md_transpose({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
-
-
-def _is_word(stored: DType, value: DType | None) -> bool:
-    """Whether elements are stored in four bytes, as they are computed."""
-    return stored == value and stored.itemsize == 4
 
 
 def _memory(index: Expr, outer: str, inner: str, ends: Ends) -> tuple[str, str] | None:

@@ -4,7 +4,8 @@ Takes a Plan. Gives a module that a debugger can step through. Refuses nothing. 
 runtime/launch/launch.py: `kernels` (from symbol to function), `threads`, `choose` (picks one of several functions), the
 constants, and the user's lines in `places`, where the text has ATen nodes. A kernel takes the current stream of its
 GPU, or a number of threads on a CPU. Each launch and operator call stands below a comment with its handle and its ATen
-nodes.
+nodes. Under the option `cudagraphs` a partition that can be captured is a function; `graphs` makes of it what `call`
+calls, and `given` makes of the results what the caller may keep.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
 from minductor.codegen.wrapper.handle_comments import handle_comment
 from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
+from minductor.codegen.wrapper.wrapper_partitions import PartitionFunction, partition_functions
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.plan import plan as lines
@@ -115,6 +117,8 @@ class _Emitter:
         self.written = {line.id: line.written for line in definitions}
         self.nan_asserts = NanAsserts(definitions) if env.options.nan_asserts else None
         self.stale: frozenset[str] = frozenset()  # the storages that the text fills with zeros
+        self.has_graphs = env.options.cudagraphs and bool(plan.partitions)
+        self.functions: list[str] = []  # the lines of the functions of partitions
         self.variants: list[str] = []  # the lines of the functions that run variants
         self.dispatched: dict[str, str] = {}  # by the digest of a dispatch the function that it calls
         self.places: list[
@@ -124,7 +128,7 @@ class _Emitter:
     def module(self) -> Iterator[str]:
         functions = [text for region in self.plan.regions for text in self.region(region)]
         body = list(self.body(self.plan))
-        functions = [*self.variants, *functions]
+        functions = [*self.variants, *functions, *self.functions]
         yield from self.heading()
         yield from (f"{symbol} = kernels({symbol!r})" for symbol in self.symbols.values())
         failing = {self.symbols[name]: errors for name, errors in self.errors.items() if errors and self.has_status}
@@ -173,18 +177,53 @@ class _Emitter:
             self.stale = stale(lines.lines_with_groups(plan), self.written)
         self.region_name = "" if plan is self.plan else plan.name
         self.scope = self.stream = ""
-        if not self.is_streamed and any(isinstance(line, lines.LaunchLine | lines.DispatchLine) for line in plan.lines):
-            yield "    n_threads = threads.count()"
+        yield from self.count_threads(plan.lines)
         if self.verify_memory:
             yield f"    {wrapper_memory_checks.begin(plan)}"
-        stored = {storage.name for storage in plan.storages}
+        has_functions = self.has_graphs and plan is self.plan
+        functions: Mapping[int, PartitionFunction] = partition_functions(plan) if has_functions else {}
+        yield from self.block(plan.lines, {storage.name for storage in plan.storages}, functions)
+
+    def count_threads(self, block: Sequence[Line]) -> Iterator[str]:
+        """The line that assigns the number of threads, in a function that launches kernels for a CPU."""
+        if not self.is_streamed and any(isinstance(line, lines.LaunchLine | lines.DispatchLine) for line in block):
+            yield "    n_threads = threads.count()"
+
+    def block(
+        self, block: Sequence[Line], stored: Collection[str], functions: Mapping[int, PartitionFunction]
+    ) -> Iterator[str]:
+        """The statements of neighbouring lines; `functions`: as `partition_functions` gives them."""
         indent = "    "
-        for line in plan.lines:
+        number = 0
+        while number < len(block):
+            line = block[number]
             if isinstance(line, lines.ScopeEndLine):
                 indent = indent[4:]
             yield from (f"{indent}{text}" for text in self.watched(line, stored))
             if isinstance(line, lines.DeviceScopeLine):
                 indent += "    "
+            number += 1
+            if function := functions.get(number - 1):
+                yield from (f"{indent}{text}" for text in self.partition_call(function, stored))
+                number = function.end
+
+    def partition_call(self, function: PartitionFunction, stored: Collection[str]) -> Iterator[str]:
+        """The call of a partition's function, which joins the module."""
+        scope, self.stream = self.scope, ""
+        given = ", ".join((*function.tensors, *function.numbers))
+        results = ", ".join(function.results)
+        comma = "," * (len(function.results) == 1)
+        inner = [*self.count_threads(function.body), *self.block(function.body, stored, {})]
+        self.scope, self.stream = scope, ""
+        self.functions += ["", "", f"def {function.name}({given}):", *inner, f"    return ({results}{comma})"]
+        written = tuple(function.tensors.index(name) for name in function.written)
+        about = f"{function.name}, {function.device!r}, {len(function.tensors)}, {written}, {function.nodes}"
+        self.functions += ["", "", f"captured_{function.number} = graphs({about})"]
+        for line in function.above:
+            yield from self.line(line)
+        yield f"{results}{comma}{' = ' if results else ''}captured_{function.number}({given})"
+        if function.dropped:
+            yield f"del {', '.join(function.dropped)}"
 
     def watched(self, line: Line, stored: Collection[str]) -> Iterator[str]:
         """The statements of a line; with `verify_memory`, between the statements that report it."""
@@ -223,7 +262,8 @@ class _Emitter:
                 yield f"    require({message!r}{self.place((node,))})"
             case lines.ReturnLine(values):
                 inner = ", ".join(self.argument(v) for v in values)
-                yield f"return ({inner}{',' if len(values) == 1 else ''})"
+                results = f"({inner}{',' if len(values) == 1 else ''})"
+                yield f"return given({results})" if self.functions and not self.region_name else f"return {results}"
             case lines.PartitionLine(number):
                 yield from self.partition(number)
             case lines.DeviceScopeLine(device):

@@ -30,11 +30,13 @@ class Fold:
     Args:
         gm: takes the weights, gives a tuple of the folded values, which is empty if there are none.
         weights: the numbers of the graph's inputs that are weights, and their names for errors.
+        count: how many folded values there are; a graph without weights may hold constants.
         nbytes: the bytes of the folded values together; a packed weight counts as a plain one.
     """
 
     gm: fx.GraphModule
     weights: Mapping[int, str]
+    count: int
     nbytes: int
 
 
@@ -60,7 +62,7 @@ def split_frozen_graph(gm: fx.GraphModule, frozen: set[fx.Node], paths: Sequence
         made.meta = {**node.meta, FOLDED: True}
         node.replace_all_uses_with(made, propagate_meta=False)
     _erase_unused(gm, frozen)
-    return Fold(part, weights, sum(_nbytes(node) for node in folded))
+    return Fold(part, weights, len(folded), sum(_nbytes(node) for node in folded))
 
 
 def fold_held_weights(gm: fx.GraphModule, frozen: set[fx.Node]) -> int:

@@ -22,6 +22,7 @@ from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, 
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
 from minductor.frontend.rewrites.int8_linear import INT8_LINEAR
 from minductor.frontend.rewrites.join_products import JOIN_PRODUCTS
+from minductor.frontend.rewrites.large_linear import LARGE_LINEAR
 from minductor.frontend.rewrites.pack_convolution import PACK_CONVOLUTION
 from minductor.frontend.rewrites.pack_linear import PACK_LINEAR
 from minductor.frontend.rewrites.pad_products import PAD_ALL_PRODUCTS, PAD_PRODUCTS, PAD_TRAINED_PRODUCTS
@@ -42,6 +43,7 @@ REWRITES: tuple[Rewrite, ...] = (
     PAD_PRODUCTS,
     PAD_ALL_PRODUCTS,
     WIDEN_PRODUCTS,
+    LARGE_LINEAR,
     SPLIT_BIAS,
     CHANNELS_LAST,
     # frozen graphs

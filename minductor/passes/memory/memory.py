@@ -47,7 +47,7 @@ from minductor.target import Env
 def memory(program: ir.Program, env: Env) -> Plan:
     """The plan of one call of the program, with its kernels, partitions and storages."""
     planner = _Planner(program, env.options)
-    parts = partitions(program, env.target)
+    parts = partitions(program, env)
     plan = replace(_planned(planner, scope_lines(parts)), partitions=parts)
     definitions = planner.definitions()
     whole = (*definitions, *plan.lines)

@@ -17,7 +17,7 @@ def scope_lines(partitions: Sequence[Partition]) -> dict[int, tuple[Line, ...]]:
     Entering a device costs as much as a small launch. So it is entered once if all partitions are on one device.
     """
     devices = {part.device for part in partitions} - {"", "cpu"}
-    if not devices:
+    if not devices and not any(part.is_capturable for part in partitions):
         return {}
     has_one_scope = len(partitions) > 1 and len(devices) == 1
     found: dict[int, list[Line]] = {}

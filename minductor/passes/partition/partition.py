@@ -13,7 +13,13 @@ from dataclasses import replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 
-from minductor.analysis.capturable_nodes import GRAPH_KINDS, CaptureKind, CaptureKinds, capture_kinds, count_partitions
+from minductor.analysis.capturable_nodes import (
+    CaptureKind,
+    CaptureKinds,
+    capture_kinds,
+    count_partitions,
+    has_partitions,
+)
 from minductor.analysis.dependencies import dependencies, neighbours
 from minductor.ir.plan.storage import Usage
 from minductor.ir.program.nodes import Program
@@ -24,7 +30,7 @@ HIGHER_PEAK = 1.1  # times the old peak: the most that an order with fewer parti
 
 def partition(program: Program, env: Env) -> Program:
     """The program with fewer partitions, or the program itself."""
-    if env.target.kind not in GRAPH_KINDS:
+    if not has_partitions(env):
         return program
     kinds = capture_kinds(program)
     order = _grouped(kinds, program)

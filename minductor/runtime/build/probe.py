@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -98,6 +99,13 @@ def probe() -> Host:
         torch=version("torch"),
         triton=version("triton"),
     )
+
+
+@lru_cache(maxsize=1)
+def cpu_maker() -> str:
+    """The maker of this machine's CPU, as the CPU names it: "AuthenticAMD", "GenuineIntel"; "" where none is named."""
+    found = re.search(r"^vendor_id\s*:\s*(\S+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def has_block_pointers(triton: str) -> bool:

@@ -18,6 +18,7 @@ import torch
 from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
+from minductor.runtime.graphs.graph_chain import WrapperGraphs, all_given, uncaptured
 from minductor.runtime.launch.load import ENTRY_PRELUDE, GUARDS, entry, threads
 from minductor.runtime.launch.profiler_ranges import ModuleOf, answered, asking, no_module
 from minductor.runtime.tune.tune import Choose, by_default
@@ -96,14 +97,18 @@ def launch(
     choose: Choose = by_default,
     where: Callable[[str], str] = lambda node: "",
     module_of: ModuleOf = no_module,
+    graphs: WrapperGraphs | None = None,
 ) -> Call:
     """The wrapper's `call`, bound to its kernels. `name` is shown as the file in tracebacks.
 
     `where`: the user's line of an ATen node, for errors of kernels. `module_of`: its module path, for profilers.
+    `graphs`: records and replays the partitions of the wrapper; None: their functions run.
     """
     filename = f"<minductor {name}>"
     namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
     namespace["choose"] = choose
+    namespace["graphs"] = graphs.graphs if graphs else uncaptured
+    namespace["given"] = graphs.given if graphs else all_given
     if kernels is not None:
         namespace["kernels"] = kernels
     text = asking(wrapper)

@@ -68,7 +68,7 @@ class State:
     constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
     run_kernel: RunKernel
     sizes: dict[str, Any] = field(default_factory=dict)
-    flat: dict[ir.Ref, Tensor] = field(default_factory=dict)
+    flat: dict[ir.Ref, Tensor] = field(default_factory=dict)  # but a packed weight of oneDNN, which has no storage
     is_imagined: bool = False  # the program is for a GPU, but its tensors are on the CPU
 
     def place(self, device: str) -> torch.device:
@@ -86,7 +86,7 @@ class State:
         self.is_imagined = not any(t.is_cuda for t in given) and (bool(given) or not torch.cuda.is_available())
         for given, value in zip(self.program.inputs, inputs, strict=True):
             if given.symbol is None:
-                self.flat[ir.Ref(given.name, 0)] = _flat(value).clone()
+                self.flat[ir.Ref(given.name, 0)] = value if value.is_mkldnn else _flat(value).clone()
             elif isinstance(given.symbol, exprs.Symbol):
                 self.sizes[given.symbol.name] = value
         for name, value in self.constants.items():
@@ -128,7 +128,10 @@ class State:
         """An argument of an extern call, or a result."""
         match given:
             case ir.View(ref, _, size, stride, offset):
-                return self.open(ref).as_strided(self.row(size), self.row(stride), self.number(offset))
+                flat = self.open(ref)
+                if flat.is_mkldnn:
+                    return flat
+                return flat.as_strided(self.row(size), self.row(stride), self.number(offset))
             case ir.Region():
                 return self.region(given)
             case ir.Token("external", name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from minductor.frontend.rewrites import widen_products
 from minductor.frontend.rewrites.addmm_activation import ADDMM_ACTIVATION
 from minductor.frontend.rewrites.int8_linear import INT8_LINEAR
 from minductor.frontend.rewrites.join_products import JOIN_PRODUCTS
+from minductor.frontend.rewrites.large_linear import LARGE_LINEAR, MAKER
 from minductor.frontend.rewrites.pack_linear import PACK_LINEAR
 from minductor.frontend.rewrites.rewrite_row import Rewrite
 from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
@@ -122,6 +124,52 @@ def test_linear_layers_that_are_not_packed(name: str) -> None:
 
 def test_packs_nothing_on_a_gpu() -> None:
     assert rewritten(F.linear, (X, W, B), [PACK_LINEAR], frozen=(1, 2), env=GPU).notes == ()
+
+
+# --- large_linear
+
+AMD = replace(CPU, device=MAKER)
+LARGE, BIAS = randn(2048, 1024), randn(2048)
+LARGE_ROWS = {
+    "a bias": Row(F.linear, (randn(16, 1024), LARGE, BIAS), (), env=AMD),
+    "no bias": Row(F.linear, (randn(2, 8, 1024), LARGE), (), env=AMD),
+    "infinity and NaN": Row(
+        F.linear, (torch.full((8, 1024), torch.inf).index_fill(0, torch.arange(1), torch.nan), LARGE), (), env=AMD
+    ),
+}
+NOT_LARGE = {
+    "frozen": Row(F.linear, (randn(16, 1024), LARGE, BIAS), env=AMD, says="is a frozen weight, which is packed"),
+    "few rows": Row(F.linear, (randn(7, 1024), LARGE, BIAS), (), env=AMD, says="as fast with 7 rows"),
+    "many rows": Row(F.linear, (randn(1025, 1024), LARGE, BIAS), (), env=AMD, says="as fast with 1025 rows"),
+    "few columns": Row(F.linear, (randn(8, 2048), randn(1024, 2048)), (), env=AMD, says="as fast with 1024 columns"),
+    "a matrix is added": Row(
+        lambda x, w, c: torch.addmm(c, x, w.t()), (randn(8, 1024), LARGE, randn(8, 2048)), (), env=AMD, says="no bias"
+    ),
+}
+WITHOUT_NOTE = {
+    "another maker": Row(F.linear, (randn(16, 1024), LARGE, BIAS), (), env=replace(CPU, device="GenuineIntel")),
+    "a GPU": Row(F.linear, (randn(16, 1024), LARGE, BIAS), (), env=replace(GPU, device=MAKER)),
+    "a small weight": Row(F.linear, (randn(16, 1023), randn(2048, 1023)), (), env=AMD),
+    "a weight of (inner, columns)": Row(torch.mm, (randn(16, 1024), randn(1024, 2048)), (), env=AMD),
+    "float64": Row(F.linear, (randn(16, 1024).double(), LARGE.double()), (), env=AMD),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_ROWS)
+def test_large_linear_layers(name: str) -> None:
+    found = LARGE_ROWS[name].check(LARGE_LINEAR)
+    (call,) = (node for node in found.gm.graph.nodes if "_linear_pointwise" in str(node.target))
+    assert call.args[1].op == "placeholder"
+
+
+@pytest.mark.parametrize("name", NOT_LARGE)
+def test_linear_layers_that_stay_with_mkl(name: str) -> None:
+    NOT_LARGE[name].check(LARGE_LINEAR)
+
+
+@pytest.mark.parametrize("name", WITHOUT_NOTE)
+def test_linear_layers_that_have_no_note(name: str) -> None:
+    assert WITHOUT_NOTE[name].found(LARGE_LINEAR).notes == ()
 
 
 # --- widen_products

@@ -1,0 +1,82 @@
+"""The partitions of a forward graph and of its backward graph, which share pools; and of a graph for inference.
+
+Takes a GraphDriver. Gives each wrapper what its text calls: `graphs`, which makes a CapturedPartition of a partition's
+function, and `given`, which copies results out of the pool. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch._guards import TracingContext
+
+from minductor.runtime.graphs.graph_driver import GraphDriver
+from minductor.runtime.graphs.graph_partition import CapturedPartition, Note, Shared
+from minductor.runtime.graphs.graph_pool import copied_out
+from minductor.runtime.graphs.graph_recording import About, Function
+
+Where = Callable[[str], str]
+
+
+def uncaptured(function: Function, *about: object) -> Function:
+    """What `graphs` is in a wrapper that is loaded without a driver: each partition runs its function."""
+    return function
+
+
+def all_given(values: Sequence[Any]) -> Sequence[Any]:
+    """What `given` is in a wrapper that is loaded without a driver."""
+    return values
+
+
+@dataclass(eq=False, slots=True)
+class WrapperGraphs:
+    """The graphs of one wrapper.
+
+    `results`: how many of the values that it returns go to the user, who may keep them; None: all. The others are
+    saved for the backward graph. `are_gradients`: autograd may keep these results from step to step.
+    """
+
+    shared: Shared
+    where: Where
+    results: int | None = None
+    are_gradients: bool = False
+
+    def graphs(
+        self, function: Function, device: str, tensors: int, written: tuple[int, ...], nodes: tuple[str, ...]
+    ) -> CapturedPartition:
+        """The function that the wrapper calls for a partition; see `wrapper_partitions.py` for the arguments."""
+        places = tuple(self.where(node) if node else "" for node in nodes)
+        return CapturedPartition(About(function, function.__name__, device, tensors, written, places), self.shared)
+
+    def given(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values that the wrapper returns: those for the user lie outside of the pool.
+
+        Once the program marks its steps, it has promised to read results in their own step only: they are not copied.
+        """
+        if self.shared.driver.step() and not self.are_gradients:
+            return values
+        count = len(values) if self.results is None else self.results
+        lent = {storage for pool in self.shared.pools.values() for storage in pool.storages}
+        return (*copied_out(self.shared.driver, values[:count], lent), *values[count:]) if lent else values
+
+
+class GraphChain:
+    """The graphs that AOTAutograd makes of one graph of Dynamo's. Freeing the last wrapper frees the pools."""
+
+    def __init__(self, driver: GraphDriver, warn: Note, tell: Note) -> None:
+        self.shared = Shared(driver, warn, tell)
+
+    def of_wrapper(self, where: Where, results: int | None, *, are_gradients: bool) -> WrapperGraphs:
+        """The graphs of the wrapper of a forward, backward or inference graph."""
+        return WrapperGraphs(self.shared, where, results, are_gradients)
+
+
+def saved_from(role: str) -> int | None:
+    """From which of its results on a graph that is being compiled saves them for its backward; None: it saves none."""
+    if role != "forward":
+        return None
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return None if metadata is None else int(metadata.num_forward_returns)

@@ -1,0 +1,134 @@
+"""The device as recordings see it: record, replay, copy, and which stream is the current one.
+
+Takes functions and tensors. Gives recorded graphs. Refuses what torch refuses while it records (`RecordFailed`).
+Nothing else under `runtime/graphs/` calls torch.cuda; tests have a driver that writes down what it is asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+Tensors = Sequence[torch.Tensor]
+_COUNTING = "torch._inductor.cudagraph_trees"  # torch counts steps there; this package never imports it
+
+
+class Stream(NamedTuple):
+    """A stream of a device, by the device's number and the stream's handle."""
+
+    device: int
+    handle: int
+
+
+class RecordFailed(Exception):
+    """A function could not be recorded; the text says why."""
+
+
+class GraphDriver(Protocol):
+    """What recordings ask of a device."""
+
+    def current_stream(self, device: str) -> Stream:
+        """The current stream of a device, "cuda" or "cuda:1"."""
+        ...
+
+    def is_recording(self) -> bool:
+        """Whether somebody, such as the user, records the current stream already."""
+        ...
+
+    def make_pool(self) -> Any:
+        """The handle of a new pool of memory."""
+        ...
+
+    def record(self, run: Callable[[], Tensors], pool: Any, stream: Stream) -> tuple[Any, Tensors]:
+        """Records what `run` launches, without running it. Returns the graph and the results of `run`, which lie in the
+        pool. Raises RecordFailed."""
+        ...
+
+    def replay(self, graph: Any) -> None:
+        """Launches a recorded graph on the current stream of its device."""
+        ...
+
+    def copy(self, into: Tensors, values: Tensors) -> None:
+        """Copies tensors into others of the same layouts, as one launch where their dtypes allow it."""
+        ...
+
+    def forbid(self, tensor: torch.Tensor, message: str) -> None:
+        """Makes each later use of the tensor's storage an error with this message."""
+        ...
+
+    def step(self) -> int:
+        """How often torch.compiler.cudagraph_mark_step_begin() was called."""
+        ...
+
+
+@dataclass(slots=True)
+class TorchDriver:
+    """GPUs of NVIDIA, by torch.cuda. Graphs are recorded on a stream of each device's own."""
+
+    _streams: dict[int, torch.cuda.Stream] = field(default_factory=dict[int, torch.cuda.Stream])
+
+    def current_stream(self, device: str) -> Stream:
+        index = device.partition(":")[2]
+        number = int(index) if index else torch.cuda.current_device()
+        return Stream(number, torch._C._cuda_getCurrentRawStream(number))
+
+    def is_recording(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def make_pool(self) -> Any:
+        return torch.cuda.graph_pool_handle()
+
+    def record(self, run: Callable[[], Tensors], pool: Any, stream: Stream) -> tuple[Any, Tensors]:
+        with recording_lock(), torch.cuda.device(stream.device):
+            side = self._streams.get(stream.device)
+            if side is None:
+                side = self._streams[stream.device] = torch.cuda.Stream(stream.device)
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+                    results = run()
+            except torch.cuda.OutOfMemoryError as error:
+                raise RecordFailed(f"there is no room for its pool: {_first_line(error)}") from error
+            except Exception as error:  # what the function itself raises is raised again when it runs without a graph
+                raise RecordFailed(_first_line(error)) from error
+        return graph, results
+
+    def replay(self, graph: Any) -> None:
+        graph.replay()
+
+    def copy(self, into: Tensors, values: Tensors) -> None:
+        torch.ops.aten._foreach_copy_(list(into), list(values), non_blocking=True)
+
+    def forbid(self, tensor: torch.Tensor, message: str) -> None:
+        forbid: Any = getattr(torch._C, "_set_storage_data_ptr_access_error_msg", None)
+        if forbid is None:
+            raise RuntimeError(message)
+        forbid(tensor.untyped_storage()._cdata, message)
+
+    def step(self) -> int:
+        return marked_steps()
+
+
+@functools.cache
+def recording_lock() -> Lock:
+    """The lock of this process for recording: torch waits for the device before it begins, which ends a recording."""
+    return Lock()
+
+
+def marked_steps() -> int:
+    """How often torch.compiler.cudagraph_mark_step_begin() was called.
+
+    Torch counts the calls, downwards, in a module that this function of torch's imports.
+    """
+    module = sys.modules.get(_COUNTING)
+    return -module.MarkStepBox.mark_step_counter if module is not None else 0
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,154 @@
+"""One recording of a partition: which inputs are read where they lie, which are copied, and what it returns.
+
+Takes a partition's function and the arguments of a call. Gives a Recording, and replays it. Refuses arguments that no
+recording can serve (`objection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from minductor.runtime.graphs.graph_driver import GraphDriver, Stream
+from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, storage_of
+
+# 1 if elements of a tensor certainly share memory, which torch then copies nothing into
+has_shared_elements: Callable[[torch.Tensor], int] = getattr(torch, "_debug_has_internal_overlap")  # noqa: B009
+Function = Callable[..., tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class About:
+    """What the wrapper says of a partition's function.
+
+    `tensors`: how many of its arguments are tensors; numbers follow them. `written`: those of the tensors that it
+    writes. `places`: for each result the user's line that computes it, or "".
+    """
+
+    function: Function
+    name: str
+    device: str
+    tensors: int
+    written: tuple[int, ...]
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOfInput:
+    """A result that lies in the memory of an input which is read where it lies."""
+
+    input: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LentResult:
+    """A result in the pool: number `number` of those in one storage."""
+
+    lent: Lent
+    number: int
+
+
+@dataclass(eq=False)
+class Recording:
+    """A recorded graph. `buffers`: by the number of an input, the buffer that the input is copied into."""
+
+    about: About
+    pool: Pool
+    entry: PoolEntry
+    addresses: Mapping[int, int]  # of the inputs that are read where they lie
+    buffers: Mapping[int, torch.Tensor]
+    results: Sequence[LentResult | WindowOfInput]
+    lent_inputs: frozenset[int]  # the inputs that lay in the pool
+
+    def moved(self, args: Sequence[Any]) -> list[int]:
+        """The inputs that would have to lie where they lay, and do not."""
+        return [number for number, address in self.addresses.items() if args[number].data_ptr() != address]
+
+    @cached_property
+    def _copied(self) -> tuple[list[int], list[torch.Tensor]]:
+        return list(self.buffers), list(self.buffers.values())
+
+    def replay(self, driver: GraphDriver, args: Sequence[Any], step: int) -> tuple[torch.Tensor, ...]:
+        """Runs the graph for the arguments of a call."""
+        numbers, buffers = self._copied
+        if numbers:
+            driver.copy(buffers, [args[number] for number in numbers])
+        driver.replay(self.entry.graph)
+        if back := [number for number in self.about.written if number in self.buffers]:
+            driver.copy([args[number] for number in back], [self.buffers[number] for number in back])
+        return tuple([_result(result, args, step) for result in self.results])
+
+
+def _result(result: LentResult | WindowOfInput, args: Sequence[Any], step: int) -> torch.Tensor:
+    if isinstance(result, LentResult):
+        return result.lent.lend(result.number, step)
+    return args[result.input].as_strided(result.size, result.stride, result.offset)
+
+
+def objection(about: About, args: Sequence[Any], copied: Collection[int]) -> str:
+    """Why no recording serves these arguments if the inputs `copied` are copied, or ""."""
+    tensors = args[: about.tensors]
+    for number in copied:
+        if has_shared_elements(tensors[number]) == 1:
+            return "an input that moves has elements that share memory"
+    storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    for number in about.written:
+        others = [other for other, storage in enumerate(storages) if storage == storages[number] and other != number]
+        if others and not {number, *others}.isdisjoint(copied):
+            return "it writes to an input that moves and shares memory with another input"
+    return ""
+
+
+def record(about: About, pool: Pool, stream: Stream, args: Sequence[Any], copied: Collection[int]) -> Recording:
+    """Records the function for inputs that lie where those of `args` lie, except those in `copied`.
+
+    Raises RecordFailed. Nothing is computed: the caller replays the recording.
+    """
+    tensors = args[: about.tensors]
+    buffers = {number: _buffer(tensors[number]) for number in copied}
+    given = [buffers.get(number, arg) for number, arg in enumerate(args)]
+    graph, made = pool.driver.record(lambda: about.function(*given), pool.handle(), stream)
+    results = _results(about, tensors, buffers, made)
+    lent_inputs = frozenset(n for n, tensor in enumerate(tensors) if storage_of(tensor) in pool.storages)
+    entry = pool.add(graph, list(dict.fromkeys(each.lent for each in results if isinstance(each, LentResult))))
+    addresses = {number: tensor.data_ptr() for number, tensor in enumerate(tensors) if number not in buffers}
+    return Recording(about, pool, entry, addresses, buffers, results, lent_inputs)
+
+
+def _results(
+    about: About, tensors: Sequence[torch.Tensor], buffers: Collection[int], made: Sequence[torch.Tensor]
+) -> list[LentResult | WindowOfInput]:
+    """Where the results of a recording lie: in inputs, or in storages of the pool."""
+    inputs = {_address(tensor): number for number, tensor in enumerate(tensors) if number not in buffers}
+    groups: dict[int, list[int]] = {}
+    for place, result in enumerate(made):
+        groups.setdefault(storage_of(result), []).append(place)
+    found: dict[int, LentResult | WindowOfInput] = {}
+    for places in groups.values():
+        first = made[places[0]]
+        if (number := inputs.get(_address(first))) is not None and _address(first):
+            for place in places:
+                size, stride = tuple(made[place].size()), tuple(made[place].stride())
+                found[place] = WindowOfInput(number, size, stride, int(made[place].storage_offset()))
+            continue
+        lent = Lent([made[place] for place in places], about.places[places[0]])
+        found.update({place: LentResult(lent, number) for number, place in enumerate(places)})
+    return [found[place] for place in range(len(made))]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where the storage of a tensor begins; 0 for one without elements."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def _buffer(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of an input with the same strides; it holds the values of a call, so no index in it is out of range."""
+    made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
