@@ -204,7 +204,7 @@ class Compiler:
         places = shared_inputs.window_offsets(gm, inputs)
         rewrites = GraphRewrites(self._own_rewrites(gm, env), env)
         rewrites.rewrite_dynamo(gm)  # before functions are replaced, which rewrites know by torch's names
-        replace_functions(gm, is_cpu=not env.target.is_gpu)
+        replace_functions(gm)
         try:
             compiled = aot_module_simplified(
                 gm,

@@ -113,15 +113,6 @@ def soft_margin_loss_is_promoted() -> bool:
     return traced.dtype == torch.float64
 
 
-def resizing_has_a_gradient_of_scatters() -> bool:
-    graphs: list[Any] = []
-    compiled = torch.compile(
-        lambda x: F.interpolate(x, scale_factor=2), backend=_backend(lambda gm, _: graphs.append(gm) or gm.forward)
-    )
-    compiled(torch.ones(1, 1, 4, 4, requires_grad=True)).sum().backward()
-    return aten._unsafe_index_put.default in [node.target for node in graphs[-1].graph.nodes]
-
-
 def multi_margin_loss_keeps_a_dimension() -> bool:
     traced = _compiled(lambda x, label: F.multi_margin_loss(x, label, reduction="none"))
     return traced(torch.ones(5), torch.tensor(2)).dim() == 1

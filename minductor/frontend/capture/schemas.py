@@ -48,10 +48,6 @@ REASONS: Mapping[str, str] = {
         " _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool3d",
         "samples at given places are the library's": "grid_sampler_2d grid_sampler_2d_backward"
         " grid_sampler_3d_backward",
-        "gradients of resized images are the library's": "upsample_nearest1d_backward upsample_nearest2d_backward"
-        " upsample_nearest3d_backward _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward"
-        " _upsample_nearest_exact3d_backward upsample_linear1d_backward upsample_bilinear2d_backward"
-        " upsample_trilinear3d_backward upsample_bicubic2d_backward",
         "sorting is the library's": "sort topk kthvalue median nanmedian mode _unique2 unique_dim",
         "the size of its result is data": "unique_consecutive nonzero",
         "several values may go to one place": "histc bincount",

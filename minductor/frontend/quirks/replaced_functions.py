@@ -6,27 +6,22 @@ nothing. `known_quirks.py` has a row for each function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp.decompositions import upsample_compute_output_size
 from torch.nn import _reduction
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves
 
 
-def replace_functions(gm: torch.nn.Module, *, is_cpu: bool) -> None:
+def replace_functions(gm: torch.nn.Module) -> None:
     """Replaces the functions of _REPLACEMENTS that a graph calls, and those of _LOSSES that its inner graphs call.
 
-    Dropout may return its argument, which the graph of a higher-order operator must not do. On a CPU (`is_cpu`) the
-    functions of _RESIZINGS are replaced too.
+    Dropout may return its argument, which the graph of a higher-order operator must not do.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
-    >>> replace_functions(gm, is_cpu=True)
+    >>> replace_functions(gm)
     >>> x = torch.ones(2)
     >>> gm(x) is x
     True
@@ -34,7 +29,7 @@ def replace_functions(gm: torch.nn.Module, *, is_cpu: bool) -> None:
     parts = [part for part in gm.modules() if isinstance(part, torch.fx.GraphModule)]
     inner = {child for part in parts for child in part.modules() if child is not part}
     for part in parts:
-        instead = {**(_LOSSES if part in inner else _REPLACEMENTS), **(_RESIZINGS if is_cpu else {})}
+        instead = _LOSSES if part in inner else _REPLACEMENTS
         calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in instead]
         for node in calls:
             node.target = instead[node.target]
@@ -105,64 +100,9 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
-def _interpolate(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Resizing whose gradient is one operator of ATen, where torch traces a scatter for each corner.
-
-    torch traces most of these operators for constant sizes only.
-    """
-    is_traced = input.requires_grad and torch.is_grad_enabled() and input.device.type == "cpu"
-    given = tree_leaves((tuple(input.shape), args, kwargs))
-    if not is_traced or any(isinstance(n, torch.SymInt | torch.SymFloat) for n in given):
-        return F.interpolate(input, *args, **kwargs)
-    with _whole_gradients():
-        return F.interpolate(input, *args, **kwargs)
-
-
-@contextmanager
-def _whole_gradients() -> Iterator[None]:
-    """Within it, the gradient of a resizing is ATen's operator, as in eager, and not that of torch's formula.
-
-    AOTAutograd decomposes an operator above autograd if the operator has a Python formula for the key Autograd. The
-    formulas below autograd stay: they make the forward pass.
-    """
-    saved: list[tuple[Any, dict[Any, Any]]] = []
-    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
-    for name in _RESIZING.split():
-        packet = getattr(torch.ops.aten, name)
-        for op in (packet.default, packet.vec):
-            saved.append((op, dict(op.py_kernels)))
-            for key in keys:
-                op.py_kernels.pop(key, None)
-            op._dispatch_cache.clear()
-        packet.vec.py_kernels.update(dict.fromkeys(keys, partial(_resize, packet.default)))
-    try:
-        yield
-    finally:
-        for op, formulas in saved:
-            op.py_kernels.clear()
-            op.py_kernels.update(formulas)
-            op._dispatch_cache.clear()
-
-
-def _resize(op: Any, input: Tensor, size: Any, *rest: Any) -> Tensor:
-    """The overload `vec` of a resizing by way of the overload `op`, which takes sizes that only the call knows."""
-    *flags, scales = rest
-    found = upsample_compute_output_size(input.size(), size, scales)
-    return op(input, found, *flags, *(scales or [None] * len(found)))
-
-
-_RESIZING = (
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
-    " _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
-)
 _LOSSES: Mapping[object, Callable[..., Tensor]] = {
     F.multi_margin_loss: _multi_margin_loss,
     F.multilabel_margin_loss: _multilabel_margin_loss,
     F.soft_margin_loss: _soft_margin_loss,
 }
-_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
-    **_LOSSES,
-    F.dropout: _dropout,
-    torch.dropout: _plain_dropout,
-}
-_RESIZINGS: Mapping[object, Callable[..., Tensor]] = {F.interpolate: _interpolate}
+_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}

@@ -57,12 +57,10 @@ DECOMPOSED: Mapping[str, str] = {
         "a view and a copy": "alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy"
         " squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy",
         "arithmetic on places": "tril_indices triu_indices",
-        "reads at scaled places, weighted": "upsample_bicubic2d upsample_bilinear2d upsample_linear1d"
-        " upsample_trilinear3d",
+        "four reads at scaled places, weighted": "upsample_bilinear2d",
         "norms, then pointwise": "renorm",
         "padding and a concatenation": "block_diag _chunk_cat",
-        "reads at scaled places": "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d"
-        " _upsample_nearest_exact2d _upsample_nearest_exact3d",
+        "reads at scaled places": "upsample_nearest1d upsample_nearest2d upsample_nearest3d",
         "softmax with a mask for empty rows": "_safe_softmax",
         "two halves, pointwise": "glu",
         "two reductions that fuse": "aminmax logsumexp",
