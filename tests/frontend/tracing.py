@@ -28,6 +28,7 @@ from tests.rows import lower
 from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
+GPU = Env(Options(), by_name("sm_90"))  # for rules that call ATen on a CPU
 # (relative, absolute) to the dtype's own resolution: a program keeps float32 where eager rounds
 TOLERANCE = {
     torch.float64: (1e-10, 1e-12),

@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import product
 from typing import NamedTuple
 
-from minductor.core.dtypes import I64, compute_dtype
+from minductor.core.dtypes import F32, F64, I64, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import is_zero
@@ -100,7 +100,7 @@ def grid_positions(loop: KernelBuilder, x: View, grid: View, at: Coords, *, alig
 
 def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, align_corners: bool) -> Value:
     """Lowers grid_sampler_2d and grid_sampler_3d; nearest rounds half to even, as in eager."""
-    if any(is_zero(n) for n in (*x.size, *grid.size)):
+    if any(is_zero(n) for n in (*x.size, *grid.size)) or (len(x.size) == 4 and is_for_library(ctx, x)):
         return NotImplemented
 
     def fn(loop: KernelBuilder) -> KernelValue:
@@ -113,6 +113,11 @@ def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, al
         return reader.read([p.op("round") for p in inside]) if mode == NEAREST else linear(reader, inside)
 
     return ctx.map(fn)
+
+
+def is_for_library(ctx: Lowering, x: View) -> bool:
+    """Whether ATen is called, which gathers with vector instructions on a CPU; eager has no 16-bit samples there."""
+    return not ctx.env.target.is_gpu and x.dtype in (F32, F64)
 
 
 def linear(reader: Sampler, places: Sequence[KernelValue], along: int | None = None) -> KernelValue:
@@ -138,7 +143,7 @@ def grid_sampler_backward(
     ctx: Lowering, grad: View, x: View, grid: View, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
 ) -> Value:
     """Lowers the gradients of grid_sampler_2d and grid_sampler_3d with respect to the image and the grid."""
-    if mode == BICUBIC or any(is_zero(n) for n in (*x.size, *grid.size)):
+    if mode == BICUBIC or any(is_zero(n) for n in (*x.size, *grid.size)) or is_for_library(ctx, x):
         return NotImplemented
     sampled = SampleGradients(ctx, grad, x, grid, mode, padding, align_corners)
     metas = ctx.node.meta

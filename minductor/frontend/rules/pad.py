@@ -16,7 +16,8 @@ from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maxi
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Rule, Value
-from minductor.frontend.rules.window import Taps, clamped, gather_taps, load_tap
+from minductor.frontend.rules.window import gather_taps, load_tap
+from minductor.frontend.rules.window_taps import Taps, clamped
 from minductor.ir.program.nodes import View
 
 

@@ -15,206 +15,38 @@ of the kernel write one element, and no atomics are needed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import product
-from typing import NamedTuple, TypeAlias
 
 from minductor.core.dtypes import I64, DType
 from minductor.core.expressions.bounds import at_least
-from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
+from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.capture.size_formulas import count, is_one, is_zero
+from minductor.frontend.capture.size_formulas import count, is_one, is_zero, sizes
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue, without_negative_zero
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.index import ravel
+from minductor.frontend.rules.window_passes import is_channels_last, sum_in_passes, summed_dims
+from minductor.frontend.rules.window_taps import (
+    MAX_UNROLLED,
+    AdaptiveWindow,
+    AnyWindow,
+    Taps,
+    Window,
+    Windows,
+    adaptive_window,
+    ints_per_dim,
+    reduced_dims,
+    tap_at,
+    unrolled_numbers,
+)
 from minductor.ir.program.nodes import View
 
-MAX_UNROLLED = 27  # taps (3 x 3 x 3) that a kernel writes out one by one; more become reduction axes
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """The taps of one dimension.
-
-    `tap(at, k)` gives, for index `at` of the result and 0 <= k < count, an index into the source and the expressions
-    that must not be negative for the tap to count.
-    """
-
-    count: Expr
-    tap: Callable[[Expr, Expr], tuple[Expr, tuple[Expr, ...]]]
-
-
-class Window(NamedTuple):
-    """The windows of one dimension: element k of window o is element o * stride - pad + k * dilation of the input.
-
-    `size` is that of the input, and `number` how many windows there are.
-    """
-
-    size: Expr
-    number: Expr
-    kernel: int
-    stride: int
-    pad: int
-    dilation: int = 1
-
-    def start(self, at: Expr) -> Expr:
-        """The index of a window's first element, which may lie in the padding."""
-        return at * self.stride - self.pad
-
-    def first(self, at: Expr) -> Expr:
-        """The index of a window's first element that is not in the padding before the input."""
-        start, step = self.start(at), self.dilation
-        return start + maximum((step - 1 - start) // step, integer(0)) * step if self.pad else start
-
-    def tap(self, at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """Element k of a window; it counts if it lies in the input."""
-        place = self.start(at) + k * self.dilation
-        return place, (place, self.size - 1 - place)
-
-    def extent(self, at: Expr, *, is_padded: bool) -> Expr:
-        """By how many elements a mean divides: those in the input or, if `is_padded`, those in the padding too."""
-        start = self.start(at)
-        if is_padded:
-            return minimum(start + self.kernel, self.size + self.pad) - start
-        return minimum(start + self.kernel, self.size) - maximum(start, integer(0))
-
-    def forward(self) -> Taps:
-        """The elements of a window."""
-        return Taps(integer(self.kernel), self.tap)
-
-    def for_maximum(self) -> Taps:
-        """The elements of a window for a maximum: a tap in the padding reads the nearest element of the input instead.
-
-        That element is in the window too, so the maximum stays. Masked loads of infinities would keep the C++ compiler
-        from vectorizing the loop. In a dilated window the nearest element need not be in it, so masks stay.
-        """
-        if self.dilation > 1:
-            return self.forward()
-        return Taps(integer(self.kernel), lambda at, k: (clamped(self.start(at) + k, self.size - 1), ()))
-
-    def backward(self) -> Taps:
-        """The windows that hold an element of the input, first to last."""
-        reach = -(-((self.kernel - 1) * self.dilation + 1) // self.stride)
-
-        def tap(at: Expr, number: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            window = (at + self.pad) // self.stride - (reach - 1) + number
-            distance = at + self.pad - window * self.stride
-            k = distance // self.dilation
-            return window, (window, self.number - 1 - window, self.kernel - 1 - k, -(distance % self.dilation))
-
-        return Taps(integer(reach), tap)
-
-
-class AdaptiveWindow(NamedTuple):
-    """The windows of one dimension of adaptive pooling: `number` windows of nearly equal size over `size` elements.
-
-    Window o is [floor(o * size / number), ceil((o + 1) * size / number)), as in eager.
-    """
-
-    size: Expr
-    number: Expr
-
-    def first(self, at: Expr) -> Expr:
-        return at * self.size // self.number
-
-    def end(self, at: Expr) -> Expr:
-        return ((at + 1) * self.size + self.number - 1) // self.number
-
-    def extent(self, at: Expr, *, is_padded: bool = False) -> Expr:
-        return self.end(at) - self.first(at)
-
-    def forward(self) -> Taps:
-        def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            place = self.first(at) + k
-            return place, (self.end(at) - 1 - place,)
-
-        return Taps(_longest(self.size, self.number), tap)
-
-    def for_maximum(self) -> Taps:
-        return Taps(_longest(self.size, self.number), lambda at, k: (minimum(self.first(at) + k, self.end(at) - 1), ()))
-
-    def backward(self) -> Taps:
-        def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            window = at * self.number // self.size + k
-            return window, (((at + 1) * self.number - 1) // self.size - window,)
-
-        return Taps(_longest(self.number, self.size), tap)
-
-
-AnyWindow: TypeAlias = Window | AdaptiveWindow
-Windows: TypeAlias = Sequence[AnyWindow]
-
-
-def clamped(place: Expr, last: Expr) -> Expr:
-    """The index of the element nearest to `place` in a dimension whose last index is `last`."""
-    return minimum(maximum(place, integer(0)), last)
-
-
-def _longest(size: Expr, number: Expr) -> Expr:
-    """The length of the longest of `number` adaptive windows over `size`; an upper bound if sizes are symbolic."""
-    n, m = as_int(size), as_int(number)
-    if m == 1 or size == number:
-        return size // number
-    if n is None or m is None:
-        return (size + number - 1) // number + 1
-    period = m // math.gcd(n, m)
-    return integer(max(((o + 1) * n + m - 1) // m - o * n // m for o in range(period)))
-
-
-def adaptive_window(size: Expr, number: Expr) -> AnyWindow:
-    """The windows of adaptive pooling; plain windows if `number` divides `size`."""
-    n, m = as_int(size), as_int(number)
-    if n is not None and m is not None and n % m == 0:
-        return Window(size, number, n // m, n // m, 0)
-    return AdaptiveWindow(size, number)
-
-
-def ints_per_dim(values: Value, rank: int, default: Sequence[int] = ()) -> list[int]:
-    """An argument int[rank] as a list: a single number stands for all dimensions, an empty list for `default`."""
-    given = values if isinstance(values, tuple | list) else (values,)
-    numbers = [n for v in given if isinstance(v, int | Expr) and (n := as_int(as_expr(v))) is not None]
-    return list(default) if not numbers else numbers * rank if len(numbers) == 1 else numbers
-
+FEW_TAPS = 7  # that one kernel sums on a CPU; of more, those of each dimension are summed by a kernel of their own
 
 # --- kernels that gather taps -------------------------------------------------------------------------------------
-
-
-def tap_at(loop: KernelBuilder, taps: Sequence[Taps], at: Coords, ks: Coords) -> tuple[list[Expr], list[KernelValue]]:
-    """The source indices of one tap in the windowed dimensions, and the conditions that need a test for it to count."""
-    extents = {axis.symbol: axis.extent for axis in loop.axes}
-    places: list[Expr] = []
-    tests: list[KernelValue] = []
-    for tap_range, coord, k in zip(taps, at, ks, strict=True):
-        place, conditions = tap_range.tap(coord, k)
-        places.append(place)
-        tests += [loop.index(e, I64) >= 0 for e in conditions if not at_least(e, 0, extents)]
-    return places, tests
-
-
-def unrolled_numbers(taps: Sequence[Taps]) -> list[tuple[Expr, ...]] | None:
-    """The numbers of all taps (one per dimension), if they are at most MAX_UNROLLED, else None."""
-    total = as_int(count(tap_range.count for tap_range in taps))
-    if total is None or total > MAX_UNROLLED:
-        return None
-    ranges = [[integer(k) for k in range(as_int(tap_range.count) or 0)] for tap_range in taps]
-    return list(product(*ranges))
-
-
-def reduced_dims(taps: Sequence[Taps], number: Coords) -> int:
-    """How many of the windowed dimensions, from the first on, become reduction axes; the others are unrolled.
-
-    `number` has the sizes of the result. If the last dimension is short it is unrolled, unless it has one window only:
-    then reading along it is an ordinary reduction.
-    """
-    if unrolled_numbers(taps) is not None:
-        return 0
-    only_last = unrolled_numbers(taps[-1:]) is not None and not is_one(number[-1])
-    return len(taps) - 1 if only_last else len(taps)
 
 
 def gather_taps(
@@ -303,8 +135,12 @@ def maxima(ctx: Lowering, x: View, windows: Windows) -> Value:
 def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Windows) -> Value:
     """The gradient of a maximum pooling: each input element sums the gradients of the windows whose maximum it is.
 
-    `places` has the indices that the forward operator saved.
+    `places` has the indices that the forward operator saved. A CPU calls ATen, which adds each gradient to the element
+    that the index names, and does not ask each element for its windows.
     """
+
+    if not ctx.env.target.is_gpu:
+        return NotImplemented
 
     def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         rank = len(grad.size)
@@ -366,7 +202,7 @@ def max_pool_backward(
 def adaptive_max_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
     """Lowers adaptive_max_pool2d and adaptive_max_pool3d."""
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    return maxima(ctx, x, windows) if windows else NotImplemented
+    return maxima(ctx, x, windows) if windows and not are_for_library(ctx, windows) else NotImplemented
 
 
 def adaptive_max_pool_backward(rank: int, ctx: Lowering, grad: View, x: View, places: View) -> Value:
@@ -392,7 +228,30 @@ def divide(total: KernelValue, divisor: Expr) -> KernelValue:
 def mean_pool(ctx: Lowering, x: View, windows: Windows, divisor: Callable[[Coords], Expr]) -> Value:
     """The sum of each window divided by `divisor` of its coordinates."""
     taps = [w.forward() for w in windows]
-    return gather_taps(ctx, ctx.meta, taps, load_tap(x, 0), finish=lambda at, total, loop: divide(total, divisor(at)))
+
+    def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
+        return divide(total, divisor(at))
+
+    if order := passes(ctx, taps):
+        return sum_in_passes(ctx, ctx.meta, x.size, taps, load_tap(x, 0), order, finish)
+    return gather_taps(ctx, ctx.meta, taps, load_tap(x, 0), finish=finish)
+
+
+def passes(ctx: Lowering, taps: Sequence[Taps]) -> list[int]:
+    """The dimensions along which a CPU sums one after the other, outer ones first; empty if one kernel sums along all.
+
+    Few taps are summed in one kernel, and so is all of each image. Several kernels pay later where channels are
+    innermost, and where the call decides on sizes.
+    """
+    out = sizes(ctx.meta.size)
+    dims = summed_dims(taps, len(out) - len(taps))
+    total = as_int(count(each.count for each in taps))
+    is_slow = is_channels_last(out, sizes(ctx.meta.stride)) or any(as_int(out[d]) is None for d in dims)
+    is_worth = total is None or total > (MAX_UNROLLED if is_slow else FEW_TAPS)
+    is_whole = all(is_one(out[d]) for d in dims)
+    if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or not is_worth or is_whole:
+        return []
+    return dims if len(dims) > 1 else []
 
 
 def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Callable[[Coords], Expr]) -> Value:
@@ -402,15 +261,21 @@ def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Cal
     """
     taps = [w.backward() for w in windows]
     constant = as_int(divisor([integer(0)] * len(grad.size)))
-    if constant is not None and as_int(divisor(KernelBuilder(grad.size).coords)) == constant:
-        shared = integer(constant)
-        return gather_taps(ctx, ctx.meta, taps, load_tap(grad, 0), finish=lambda at, total, loop: divide(total, shared))
+    is_shared = constant is not None and as_int(divisor(KernelBuilder(grad.size).coords)) == constant
 
     def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
-        share = divide(masked_load(loop, tests, grad, at, 0), divisor(at))
+        loaded = masked_load(loop, tests, grad, at, 0)
+        if is_shared:
+            return loaded
+        share = divide(loaded, divisor(at))
         return reduce(KernelValue.both, tests).where(share, share.number(0)) if tests else share
 
-    return gather_taps(ctx, ctx.meta, taps, value)
+    def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
+        return divide(total, integer(constant)) if is_shared and constant is not None else total
+
+    if order := passes(ctx, taps):
+        return sum_in_passes(ctx, ctx.meta, grad.size, taps, value, order[::-1], finish)
+    return gather_taps(ctx, ctx.meta, taps, value, finish=finish)
 
 
 def divisor_of(windows: Windows, *, is_padded: bool = False, override: int | None = None) -> Callable[[Coords], Expr]:
@@ -472,15 +337,49 @@ def avg_pool_backward(
 
 
 def adaptive_avg_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
-    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d."""
+    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d; a CPU calls ATen in the layout channels_last."""
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    return mean_pool(ctx, x, windows, divisor_of(windows)) if windows else NotImplemented
+    if (
+        not windows
+        or are_for_library(ctx, windows)
+        or (_are_uneven_on_cpu(ctx, windows) and is_channels_last(x.size, x.stride))
+    ):
+        return NotImplemented
+    return mean_pool(ctx, x, windows, divisor_of(windows))
 
 
 def adaptive_avg_pool_backward(rank: int, ctx: Lowering, grad: View, x: View) -> Value:
-    """Lowers the gradients of _adaptive_avg_pool2d and _adaptive_avg_pool3d."""
+    """Lowers the gradients of _adaptive_avg_pool2d and _adaptive_avg_pool3d.
+
+    A CPU calls ATen for windows of several elements, unless channels are innermost: an element then has to ask for its
+    windows, and ATen's loop goes from window to window.
+    """
     windows = _adaptive_windows(rank, x.size, grad.size)
-    return mean_pool_backward(ctx, grad, windows, divisor_of(windows)) if windows else NotImplemented
+    if not windows or are_for_library(ctx, windows):
+        return NotImplemented
+    are_large = any(not at_least(w.number - w.size, 0) for w in windows)
+    if (
+        are_large
+        and _are_uneven_on_cpu(ctx, windows)
+        and not is_channels_last(sizes(ctx.meta.size), sizes(ctx.meta.stride))
+    ):
+        return NotImplemented
+    return mean_pool_backward(ctx, grad, windows, divisor_of(windows))
+
+
+def are_for_library(ctx: Lowering, windows: Windows) -> bool:
+    """Whether a CPU calls ATen for windows of adaptive pooling: if only the call knows sizes of unequal windows.
+
+    The ends of these windows are quotients. If a number that only the call knows divides, each costs as much as the
+    rest of a window.
+    """
+    sizes_of = (n for w in windows if isinstance(w, AdaptiveWindow) and w.is_uneven for n in (w.size, w.number))
+    return not ctx.env.target.is_gpu and any(as_int(n) is None for n in sizes_of)
+
+
+def _are_uneven_on_cpu(ctx: Lowering, windows: Windows) -> bool:
+    is_uneven = any(isinstance(w, AdaptiveWindow) and w.is_uneven for w in windows)
+    return is_uneven and not ctx.env.target.is_gpu
 
 
 # --- windows as columns -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.frontend.tracing import compiled, grads, lowered, randn
+from tests.frontend.tracing import GPU, compiled, grads, lowered, randn
 
 IMAGE, SOLID = randn(2, 3, 6, 5), randn(1, 2, 4, 3, 5)
 # positions on the edges and between elements; the random ones lie inside and far outside
@@ -20,11 +20,11 @@ GRID = torch.cat([EDGES.expand(2, 1, 6, 2), randn(2, 3, 6, 2), 4 * randn(2, 3, 6
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_grid_sample(mode: Any, padding: Any, align: bool) -> None:
-    seen = lowered(lambda x, g: F.grid_sample(x, g, mode, padding, align), IMAGE, GRID)
+    seen = lowered(lambda x, g: F.grid_sample(x, g, mode, padding, align), IMAGE, GRID, env=GPU)
     assert not seen.externs and len(seen.kernels) == 1
     if mode != "bicubic":
         grid = torch.cat([randn(1, 2, 3, 4, 3), 3 * randn(1, 2, 3, 4, 3)], 1)
-        assert not lowered(lambda x, g: F.grid_sample(x, g, mode, padding, align), SOLID, grid).externs
+        assert not lowered(lambda x, g: F.grid_sample(x, g, mode, padding, align), SOLID, grid, env=GPU).externs
 
 
 @pytest.mark.parametrize("align", [False, True])
@@ -34,27 +34,30 @@ def test_gradients_of_samples(padding: Any, align: bool) -> None:
         return lambda x, g: F.grid_sample(x, g, mode, padding, align)
 
     for mode in ("bilinear", "nearest"):
-        assert not lowered(sampled(mode), *grads(IMAGE, GRID)).externs
+        assert not lowered(sampled(mode), *grads(IMAGE, GRID), env=GPU).externs
+        lowered(sampled(mode), *grads(IMAGE, GRID))
     centres = F.affine_grid(torch.eye(2, 3).expand(2, 2, 3), [2, 3, 6, 5], align_corners=align)
-    lowered(sampled("bilinear"), *grads(IMAGE, centres))
-    assert not lowered(sampled("bilinear"), *grads(SOLID, 2 * randn(1, 2, 3, 4, 3))).externs
-    assert lowered(sampled("bicubic"), *grads(IMAGE, GRID)).externs == ["aten.grid_sampler_2d_backward.default"]
+    lowered(sampled("bilinear"), *grads(IMAGE, centres), env=GPU)
+    assert not lowered(sampled("bilinear"), *grads(SOLID, 2 * randn(1, 2, 3, 4, 3)), env=GPU).externs
+    assert lowered(sampled("bicubic"), *grads(IMAGE, GRID), env=GPU).externs == [
+        "aten.grid_sampler_2d_backward.default"
+    ]
 
 
 def test_places_that_are_no_numbers_read_nothing() -> None:
     grid = GRID.clone()
     grid[0, 0, :, 0] = float("nan")
     grid[1, 1, :, 1] = float("inf")
-    lowered(lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE, grid)
+    lowered(lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE, grid, env=GPU)
 
 
 def test_what_lies_outside_is_not_multiplied() -> None:
     x = torch.full_like(IMAGE, float("inf"))
-    lowered(lambda x, g: F.grid_sample(x, g, align_corners=True), x, 5 * GRID)
+    lowered(lambda x, g: F.grid_sample(x, g, align_corners=True), x, 5 * GRID, env=GPU)
 
 
 def test_doubles() -> None:
-    lowered(lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE.double(), GRID.double())
+    lowered(lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE.double(), GRID.double(), env=GPU)
 
 
 def test_sizes_that_vary() -> None:
