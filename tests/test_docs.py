@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import minductor
+from minductor.frontend.rewrites.rewrite_table import REWRITES
 from tests.house.rules import ROOT
 from tests.snippets import Walk, snippets
 
@@ -109,3 +110,10 @@ def test_checks_of_pages_can_fail(tmp_path: Path) -> None:
         with pytest.raises((AssertionError, SyntaxError, ValueError)):
             for snippet in snippets(page):
                 walk.run(snippet)
+
+
+def test_the_table_of_rewrites_is_the_code() -> None:
+    rows = [f"| `{row.name}` | {row.level} | {'on' if row.is_on else 'off'} | {row.docs} |" for row in REWRITES]
+    text = (DOCS / "rewrites.md").read_text(encoding="utf-8")
+    written = text.partition("| rewrite | level | by default | what it does |\n")[2]
+    assert written.partition("\n\n")[0].splitlines()[1:] == rows, "\n".join(rows)
