@@ -20,5 +20,7 @@ house test holds it against the code.
 | `scan.py` | on a GPU a scan of one element is the element; on a CPU eager adds it to 0, so that -0.0 becomes 0.0 |
 | `pointwise.py` | on a GPU relu of -0.0 is 0.0; on a CPU it is -0.0, as in eager |
 | `share_row_interpolation.py` | on a CPU rows of an interpolation that are read several times are computed once |
+| `window.py` | on a CPU many taps are summed by dimension, and ATen finds maxima's gradients and unequal windows |
+| `grid_sample.py` | on a CPU ATen computes samples of float32 and float64 |
 | `move_scalars.py` | a 0-dim tensor of the CPU is copied to the GPU that computes with it |
 """

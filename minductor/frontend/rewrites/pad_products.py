@@ -282,7 +282,7 @@ PAD_PRODUCTS = Rewrite(
 PAD_TRAINED_PRODUCTS = replaced(
     PAD_PRODUCTS,
     name="pad_trained_products",
-    docs="Products are padded in the joint graph of training, so that the backward reads padded results without a copy.",
+    docs="Products are padded in the joint graph of training, so that the backward reads padded results uncopied.",
     level="joint",
 )
 PAD_ALL_PRODUCTS = replaced(
