@@ -170,7 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     wanted = args.only.split(",") if args.only else share(names(args.first, args.count), args.shard)
     args.results.parent.mkdir(parents=True, exist_ok=True)
-    wanted = [name for name in wanted if not args.kind or Name.parse(name).kind in args.kind.split(",")]
+    kinds = args.kind.split(",") if args.kind else [k for k in KINDS if args.backend != "frozen" or k != "gradients"]
+    wanted = [name for name in wanted if Name.parse(name).kind in kinds]  # a frozen graph has no gradients
     done = load(args.results)
     bad = {name for name, record in done.items() if record["word"] in ("wrong", "error")}
     todo = [name for name in wanted if name not in done or (args.again and name in bad)]
