@@ -186,9 +186,15 @@ def distances(x: Tensor, y: Tensor) -> Tensor:
     return (x[:64, None, :64].exp() - y[None, :64, :64].exp()).abs().sum(-1)
 
 
+def squares(count: int) -> Make:
+    return lambda side: tuple(torch.randn(side, side) for _ in range(count))
+
+
 PROGRAMS: Mapping[str, tuple[Function, Make]] = {
     "rounded, and transposed": (halved, survey.rows),
     "sums of x and x.t()": (lambda x, y: (x + y, x.t() + y), survey.pair),
+    "x + y and x.t() + z": (lambda x, y, z: (x + y, x.t() + z), squares(3)),
+    "x + y + v and x.t() + z + w": (lambda x, y, z, v, w: (x + y + v, x.t() + z + w), squares(5)),
     "transposed, and a map": (lambda x: (x.t().contiguous(), x * 2), survey.rows),
     "transposed, and sums of rows": (lambda x: (x.sum(1), x.t().contiguous()), survey.rows),
     "a map and column sums of x.t() + y": (two_of_a_sum, survey.pair),
@@ -294,7 +300,7 @@ class Decisions:
             for where, name, turning in (
                 (Prices, "slower", self.noting),
                 (join_kernels, "_if_faster", self.joined),
-                (inline._Inliner, "_slower", self.recomputed),
+                (inline._Inliner, "_verdict", self.recomputed),
                 (split._Splitter, "choice", self.cut),
             ):
                 patches.enter_context(mock.patch.object(where, name, turning(getattr(where, name))))
@@ -323,13 +329,13 @@ class Decisions:
     def recomputed(self, of_inline: Function) -> Function:
         """What `inline` asks."""
 
-        def answer(inliner: Any, producer: Any, uses: Any) -> tuple[str, str] | None:
+        def answer(inliner: Any, producer: Any, uses: Any) -> Any:
             self.priced.clear()
             found = of_inline(inliner, producer, uses)
             if not self.priced:  # as cheap to compute as to load: the prices are not asked
                 return found
-            turned = self.turn(Question("inline", producer.kernel.name), is_first=found is None)
-            return found if turned is None else None if turned else ("the benchmark turned it", "")
+            turned = self.turn(Question("inline", producer.kernel.name), is_first=found.moves)
+            return found if turned is None else inline._Verdict("the benchmark turned it", moves=turned)
 
         return answer
 

@@ -47,7 +47,7 @@ RECIPES = (
     *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),
     *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks"),
     *("rows", "across_rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
-    *("columns", "columns_in_parts"),
+    *("columns", "columns_in_parts", "transposed_columns"),
 )
 
 # Names that the option `variant` takes beside those of recipes: a reduction or scan in one kernel or in parts, and a

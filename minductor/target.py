@@ -102,7 +102,9 @@ class CpuMachine(NamedTuple):
     operation: float = 1.5e-10  # seconds of a simple operation on a vector
     scalar: float = 1e-10  # seconds of a simple operation on a scalar
     integer_division: float = 10.0  # operations of dividing an integer, which no vector instruction does
-    gather: float = 1.4  # operations that a vector loop takes for each element whose place is computed
+    # operations that a vector loop takes for each element whose place is computed, and in a kernel with reductions for
+    # each that is not beside the one before it
+    gather: float = 1.4
     narrow_gather: float = 7.5  # the same for an element of one or two bytes, which no instruction gathers
     gathering: float = 3.0  # times as long other operations take beside a gather, which fills the core's queue
     strided: float = 0.7  # the same for each element that is not beside the one before it

@@ -43,6 +43,7 @@ class Touches:
     """All loads and stores of a kernel, and the questions about its axes that they answer.
 
     `extents`: those that are known, by axis; `sizes`: all of them, the unknown ones estimated from the hints.
+    `dtypes`: of the storages.
     `reduced`, `scanned`: the names of the axes that reductions and scans run over.
     """
 
@@ -52,8 +53,12 @@ class Touches:
         self.axes = {axis.name: axis for axis in kernel.axes}
         self.extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
         self.sizes = {axis.name: estimate(axis.extent, hints) for axis in kernel.axes}
-        accesses = (op for op in all_ops(kernel.body) if isinstance(op.attrs, Load | Store | Atomic))
-        self.touches = [self.touch(op, buffers) for op in accesses]
+        self.touches: list[Touch] = []
+        self.dtypes: dict[str, DType] = {}
+        for op in all_ops(kernel.body):
+            if isinstance(op.attrs, Load | Store | Atomic):
+                self.touches.append(self.touch(op, buffers))
+                self.dtypes[op.attrs.ref.storage] = self.touches[-1].dtype
         self.reduced: dict[str, None] = {}
         self.scanned: set[str] = set()
         for op in kernel.body.ops:

@@ -257,6 +257,8 @@ class _Pricer:
         self.kept = frozenset(kernel.schedule.kept_rows)
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
+        # operations for each element that is not beside the one before it
+        self.strided = machine.gather if any(isinstance(op.attrs, Reduce) for op in self.ops) else machine.strided
         # by the id of a loop the positions of its ops
         self.inside = {id(loop): frozenset(positions(loop.body)) for loop in loops(self.steps)}
         self.rows: dict[int, _Access] = {}
@@ -426,7 +428,7 @@ class _Pricer:
                 total += sum(2 * length * WORD / machine.vector_bytes for _ in tree.carries)
         joined = any(isinstance(self.ops[p].attrs, Reduce) for p in here)
         waits = machine.chain * -(-length // loop.lanes) if joined and loop.lanes else 0.0
-        is_short = length * WORD <= 4 * machine.vector_bytes  # then the compiler unrolls it
+        is_short = length * WORD <= 8 * machine.vector_bytes  # then the compiler unrolls it
         start = 0.0 if is_short else machine.loop
         if loop.lanes and length % loop.lanes:
             start += machine.ragged * self.overlap
@@ -442,7 +444,7 @@ class _Pricer:
             if access.is_gathered(loop):
                 single += machine.gather if access.itemsize >= WORD else machine.narrow_gather
             elif access.along(loop.axis) != access.itemsize:
-                single += machine.strided
+                single += self.strided
         units = slow * fact.units + self.rows_of(position, here)
         if isinstance(self.ops[position].attrs, Reduce) and not loop.lanes:
             units += 1  # the accumulators are in an array

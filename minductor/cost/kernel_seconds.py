@@ -80,13 +80,15 @@ def fastest(prices: Mapping[str, Sequence[float]]) -> str:
 class Alone(NamedTuple):
     """What a kernel costs that runs alone, on a CPU with the most threads.
 
-    `touched`: bytes by storage. `byte`: the seconds in which it moves one of them.
+    `touched`: bytes by storage. `byte`: the seconds in which it moves one of them. `crosses`: whether it transposes, so
+    that an access jumps along the axis along which others are contiguous.
     """
 
     seconds: float
     launch: float
     byte: float
     touched: Mapping[str, int]
+    crosses: bool
 
     def gain(self, other: Alone, saved: int) -> float:
         """The seconds that two kernels may gain as one, at most, if it moves `saved` bytes less."""
@@ -165,7 +167,9 @@ class Prices:
             touched[touch.storage] = min(touch.storage_bytes, touched.get(touch.storage, 0) + touch.size)
         size = sum(touched.values())
         cost = self._cost(shape, size)[-1]
-        return Alone(cost.seconds, cost.launch, (cost.memory + cost.cache) / max(1, size), touched)
+        along = shape.contiguous()[:1]
+        crosses = any([touch.steps[axis] not in (-1, 0, 1, None) for touch in shape.touches for axis in along])
+        return Alone(cost.seconds, cost.launch, (cost.memory + cost.cache) / max(1, size), touched, crosses)
 
     def slower(self, one: Sequence[Shape], other: Sequence[Shape], tie: float = TIE) -> Slower | None:
         """Why the kernels `one` take longer than the kernels `other`; None if they do not, or hardly.

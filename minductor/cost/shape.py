@@ -153,12 +153,17 @@ class Shape(NamedTuple):
 
         Of an access that is contiguous along none, the last axis along which its step is not constant counts.
         """
+        claims = self.claims()
+        found = [axis for axis, claim in enumerate(claims) if claim]
+        return sorted(found, key=lambda axis: (-claims[axis], -axis))
+
+    def claims(self) -> list[int]:
+        """By axis the bytes of the accesses that are contiguous along it, or count as such."""
         claims = [0] * len(self.extents)
         for touch in self.touches:
             for axis in _beside(touch.steps):
                 claims[axis] += touch.size if self.extents[axis] > 1 else 0
-        found = [axis for axis, claim in enumerate(claims) if claim]
-        return sorted(found, key=lambda axis: (-claims[axis], -axis))
+        return claims
 
 
 @lru_cache(1024)  # kernels move in the same few ways

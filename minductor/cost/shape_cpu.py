@@ -23,7 +23,7 @@ WAYS = 8  # lines that a cache holds at addresses that differ by multiples of it
 LANES = 256  # bytes of the lanes of a reduction
 BLOCK = 4096  # elements along the vector axis that one thread takes at least, where nothing is reduced
 COLUMNS = 256  # the same where the other axes are reduced
-CROSSED = 16  # elements along the vector axis of a block of a transposed load
+FEW_ACROSS = 4  # times as many bytes contiguous along reduced rows as across them; then rows are not transposed
 GROUP = 8  # rows that a reduction of columns adds to each other before it adds them to the sum
 WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
 PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
@@ -86,8 +86,30 @@ def demand(shape: Shape, machine: CpuMachine) -> Demand:
     """What a kernel of this shape takes."""
     if not all(shape.extents):
         return Demand(0.0, None, 1.0)
-    vector = _vector_axis(shape)
-    return Demand(_arithmetic(shape, machine, vector), _lines(shape, machine, vector), _used(shape, vector, THREADS[1]))
+    made = _demand(shape, machine, _vector_axis(shape), is_staged=False)
+    across = _across_rows(shape)
+    if across is None:
+        return made
+    return min(made, _demand(shape, machine, across, is_staged=True), key=lambda d: d.costs(machine, 0)[0].seconds)
+
+
+def _demand(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: bool) -> Demand:
+    """What a kernel takes whose vector loop runs along this axis. `is_staged`: what jumps along it is transposed."""
+    work = _arithmetic(shape, machine, vector, is_staged=is_staged)
+    return Demand(work, _lines(shape, machine, vector, is_staged=is_staged), _used(shape, vector, THREADS[1]))
+
+
+def _across_rows(shape: Shape) -> int | None:
+    """The axis of the vector loop of a kernel that reduces one axis, along which it reads or writes rows, while others
+    of its accesses are contiguous across these rows (the recipe `transposed_columns`); None for any other kernel.
+    """
+    if shape.joined.bit_count() != 1 or shape.scans:
+        return None
+    claims = shape.claims()
+    down = shape.joined.bit_length() - 1
+    across = max(range(len(claims)), key=lambda axis: (axis != down, claims[axis], axis))
+    is_worth = across != down and claims[across] and claims[across] * FEW_ACROSS >= claims[down] > 0
+    return across if is_worth else None
 
 
 def with_store(known: Demand, shape: Shape, store: Touch, machine: CpuMachine) -> Demand | None:
@@ -162,12 +184,12 @@ def _accumulator_bytes(shape: Shape, across: int) -> int:
 # --- operations
 
 
-def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None) -> float:
+def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: bool) -> float:
     """The seconds of all operations on one core, in the best of the usual loops."""
     if vector is None or (shape.scans and not shape.joined >> vector & 1):
         return _scalar(shape, machine, vector)
     chained = shape.scans * machine.chain * machine.scalar * shape.points(shape.every)
-    found = [_vectors(shape, machine, vector) + chained]
+    found = [_vectors(shape, machine, vector, is_staged=is_staged) + chained]
     if _gathers(shape, vector):
         found.append(_scalar(shape, machine, vector))
         drawn = max(touch.drawn for touch in shape.touches)
@@ -198,9 +220,10 @@ def _gathers(shape: Shape, vector: int) -> bool:
     return None in [touch.steps[vector] for touch in shape.touches]
 
 
-def _vectors(shape: Shape, machine: CpuMachine, vector: int) -> float:
+def _vectors(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool = False) -> float:
     """The seconds if the vector loop runs along this axis."""
     length = shape.extents[vector]
+    strided = machine.gather if shape.joins and not is_staged else machine.strided
     slow = machine.gathering if _gathers(shape, vector) else 1.0
     order = _order(shape, vector)
     total = 0.0
@@ -221,11 +244,15 @@ def _vectors(shape: Shape, machine: CpuMachine, vector: int) -> float:
             continue
         points = _times(shape, touch.axes, order) * touch.passes * touch.times
         if step is not None:
-            total += points * machine.strided * machine.operation
+            total += points * strided * machine.operation
         else:
             narrow = touch.itemsize < WORD
             total += points * (machine.narrow_gather if narrow else machine.gather) * machine.operation
-    return total + _loops(shape, machine, vector) + sum(_joins(shape, machine, vector))
+    return (
+        total
+        + _loops(shape, machine, vector, is_staged=is_staged)
+        + sum(_joins(shape, machine, vector, is_staged=is_staged))
+    )
 
 
 def _is_kept(shape: Shape, work: Work, vector: int) -> bool:
@@ -252,21 +279,23 @@ def _times(shape: Shape, axes: int, order: Sequence[int]) -> int:
     return times
 
 
-def _loops(shape: Shape, machine: CpuMachine, vector: int) -> float:
+def _loops(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool) -> float:
     """The seconds in which vector loops start, and of the loops around them."""
     length = shape.extents[vector]
     runs = (shape.in_turn + bool(shape.walked_again) if shape.joined >> vector & 1 else 1) or 1
     block = COLUMNS if shape.joined and not shape.joined >> vector & 1 else BLOCK
     count = shape.points(shape.every) / length * -(-length // block) * runs
-    is_short = length * WORD <= 4 * machine.vector_bytes
+    is_short = is_staged or length * WORD <= 8 * machine.vector_bytes
     return count * (machine.scalar + (0.0 if is_short else machine.loop))
 
 
-def _joins(shape: Shape, machine: CpuMachine, vector: int) -> Iterator[float]:
+def _joins(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool) -> Iterator[float]:
     """The seconds of each reduction beside its operations: waiting for its lanes, and joining them."""
     length = shape.extents[vector]
     lanes = min(LANES // WORD, 1 << (length.bit_length() - 1))
-    times = 2 if _across(shape, vector) else 1  # else several rows are added before they are added to the accumulators
+    times = (
+        2 if is_staged or _across(shape, vector) else 1
+    )  # else several rows are added before they are added to the accumulators
     for join in shape.joins:
         results = shape.points(join.kept)
         if not join.reduced >> vector & 1:  # an accumulator for each element of the vector
@@ -281,10 +310,11 @@ def _joins(shape: Shape, machine: CpuMachine, vector: int) -> Iterator[float]:
 # --- cache lines
 
 
-def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
+def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: bool) -> _Lines:
     """The cache lines that each level takes in: rows that left it come again in each pass."""
     row = _row_bytes(shape, vector)
-    scattered = {n: reach for n, touch in enumerate(shape.touches) if (reach := _scattered(shape, touch, vector))}
+    reached = [_scattered(shape, touch, vector, is_staged=is_staged) for touch in shape.touches]
+    scattered = {n: reach for n, reach in enumerate(reached) if reach}
     is_far = [
         scattered != {}
         and sum(reach * _apart(shape.touches[n], vector, cache) for n, reach in scattered.items()) > cache
@@ -330,20 +360,20 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None) -> _Lines:
     return _Lines(size, second, third, third_places, conflicts, memory, unforeseen)
 
 
-def _scattered(shape: Shape, touch: Touch, vector: int | None) -> int:
+def _scattered(shape: Shape, touch: Touch, vector: int | None, *, is_staged: bool) -> int:
     """How many lines a vector loop touches before it comes to one of them again; 0 if it walks along its lines.
 
-    A load may be staged in blocks where nothing is reduced (the recipe `transposed`); then it walks along its lines.
+    A staged access walks along its lines; accesses are staged where nothing is reduced (the recipe `transposed`).
     """
     step = None if vector is None else touch.steps[vector]
     if vector is None or not step or abs(step) * touch.itemsize <= LINE or touch.drawn:
         return 0
     if all(abs(step or LINE) * touch.itemsize >= LINE for axis, step in enumerate(touch.steps) if axis != vector):
         return 0  # no line is used twice
-    if shape.joined:
-        return shape.extents[vector] if shape.joined >> vector & 1 else min(COLUMNS, shape.extents[vector])
-    is_staged = any(not each.is_store and (each.steps[vector] or 0) > 1 for each in shape.touches)
-    return min(CROSSED, shape.extents[vector]) if is_staged else shape.extents[vector]
+    if (is_staged or not shape.joined) and step > 1 and 1 in touch.steps:
+        return 0
+    is_row = not shape.joined or shape.joined >> vector & 1
+    return shape.extents[vector] if is_row else min(COLUMNS, shape.extents[vector])
 
 
 def _at_once(shape: Shape, touch: Touch, vector: int | None) -> int:

@@ -20,7 +20,7 @@ from minductor.passes.inline.inline import inline
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import schedule as stage
 from minductor.target import HOPPER, Env, by_name
-from tests.passes.sketch import Sketch, narrow, transpose
+from tests.passes.sketch import Sketch, flip, narrow, transpose
 
 CPU, GPU = (Env(Options(), by_name(name)) for name in ("cpu", "sm_90"))
 
@@ -199,13 +199,16 @@ def test_a_value_is_walked_over_once_for_two_reductions_that_end_together() -> N
     assert load.passes == 2
 
 
-def test_a_reduction_does_not_store_its_row_down_a_column_where_lines_leave_the_cache() -> None:
-    """Two kernels do: the second one transposes blocks that fit the cache."""
-    for size, kernels in ((64, 1), (2048, 2)):
-        s = Sketch()
-        x = s.input(size, size)
-        program = s.done(s.reduce("sum", x, 1), s.pointwise(lambda b, value: value, transpose(x, 0, 1)))
-        assert len(fuse(inline(program, CPU), CPU).nodes) == kernels
+@pytest.mark.parametrize(("size", "dim", "kernels"), [(64, 0, 1), (2048, None, 1), (2048, 0, 2)])
+def test_a_reduction_stores_its_row_down_a_column_where_blocks_can_be_transposed(
+    size: int, dim: int | None, kernels: int
+) -> None:
+    """What is reflected is not transposed in blocks; where its lines leave the cache, it is a kernel of its own."""
+    s = Sketch()
+    x = s.input(size, size)
+    turned = transpose(x if dim is None else flip(x, dim), 0, 1)
+    program = s.done(s.reduce("sum", x, 1), s.pointwise(lambda b, value: value, turned))
+    assert len(fuse(inline(program, CPU), CPU).nodes) == kernels
 
 
 @pytest.mark.parametrize("env", [CPU, GPU], ids=["cpu", "gpu"])

@@ -40,6 +40,30 @@ def test_rows_of_one_value_have_no_spread(value: float) -> None:
     assert all(not result.any() for result in found)  # a mean that is rounded would be far off, next to such a spread
 
 
+@pytest.mark.golden(view="kernel")
+@pytest.mark.counts(kernels=1, externs=0)
+def test_channels_are_normalised_and_become_the_last_dimension(compiled: Compile, device: str) -> None:
+    """As in ConvNeXt. A CPU transposes blocks of the result, so that both sides are walked along their lines."""
+    x, weight, bias = (torch.randn(size, device=device) for size in ((2, 96, 56, 56), (96,), (96,)))
+    compiled(lambda x, w, b: F.layer_norm(x.permute(0, 2, 3, 1), (96,), w, b), x, weight, bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("size", [(3, 70, 130), (1, 300, 7), (2, 65, 64)])
+@pytest.mark.counts(externs=0)
+def test_reductions_beside_transposes(
+    compiled: Compile, device: str, size: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        turned = x.transpose(1, 2)
+        total = (turned * y).sum(-1), (turned + y).amax(1)
+        return *total, turned.softmax(-1).contiguous(), x.sum(2), turned.contiguous(), y - x.mean(1, keepdim=True).mT
+
+    batch, rows, columns = size
+    x, y = torch.randn(size, device=device, dtype=dtype), torch.randn(batch, columns, rows, device=device, dtype=dtype)
+    compiled(fn, x, y)
+
+
 @pytest.mark.golden
 @pytest.mark.counts(kernels=1, externs=0)
 def test_rms_norm(compiled: Compile, device: str) -> None:

@@ -18,6 +18,7 @@ from minductor.core.dtypes import BF16, F32, F64, I64, DType
 from minductor.core.expressions.expr import Expr, integer, maximum
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Buffer, Ref, View
+from minductor.runtime.reference.reference import torch_dtype
 from tests.codegen import cases
 from tests.codegen.cases import S1, Sketch, integers, randn
 
@@ -485,6 +486,51 @@ def sums_and_transpose() -> Sketch:
     return s
 
 
+def products_with_transposed(rows: int, columns: int | Expr) -> Sketch:
+    """The sums of columns of products with a transposed matrix."""
+    s = Sketch((rows, columns))
+    i, j = s.i
+    count = columns if isinstance(columns, int) else cases.SIZES["s1"]
+    x = s.read("a", randn(count, rows), F32, rows * j + i)
+    product = s.b.op("mul", x, s.read("b", randn(rows, count), F32, columns * i + j))
+    s.write(s.b.reduce([product], ["i0"], combine("sum", F32)), F32, axes=(1,))
+    return s
+
+
+def products_with_transposed_blocks() -> Sketch:
+    """The sums over two axes of products with a matrix in which all axes stand in the other order."""
+    s = Sketch((20, 30, 40))
+    i, j, k = s.i
+    x = s.read("a", randn(40, 30, 20), F32, 600 * k + 20 * j + i)
+    product = s.b.op("mul", x, s.read("b", randn(20, 30, 40), F32, 1200 * i + 40 * j + k))
+    s.write(s.b.reduce([product], ["i0", "i1"], combine("sum", F32)), F32, axes=(2,))
+    return s
+
+
+def centred_columns_of_two_transposed(rows: int, columns: int, name: str, dtype: DType) -> Sketch:
+    """What an op makes of two transposed matrices, less the sums of its columns."""
+    s = Sketch((rows, columns))
+    i, j = s.i
+    x, y = (
+        s.read(matrix, (integers(9, columns, rows) + 1).to(torch_dtype(dtype)), dtype, rows * j + i) for matrix in "ab"
+    )
+    made = s.b.op(name, x, y)
+    s.write(s.b.op("sub", made, s.b.reduce([made], ["i0"], combine("sum", dtype))), dtype)
+    return s
+
+
+def softmax_of_channels(*, last: bool) -> Sketch:
+    """A softmax of channels that stand first, which stand last in the result if `last`; and its sums."""
+    s = Sketch((2, 70, 90))
+    n, c, p = s.i
+    x = s.read("a", randn(2, 70, 90), F32, 6300 * n + 90 * c + p)
+    e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
+    total = s.b.reduce([e], ["i1"], combine("sum", F32))
+    s.write(s.b.op("div", e, total), F32, axes=(0, 2, 1) if last else (0, 1, 2))
+    s.write(total, F32, axes=(0, 2))
+    return s
+
+
 # --- the table
 
 RUNS = (
@@ -519,6 +565,10 @@ RUNS = (
     Run("cpu", "two_steps_in_parts", lambda: group_norm(4, 15, 560)),
     Run("cpu", "columns", lambda: summed(130, 70, over=0)),
     Run("cpu", "columns_in_parts", lambda: summed(3, 900, 40, over=1)),
+    Run("cpu", "transposed_columns", lambda: products_with_transposed(150, 93)),
+    Run("cpu", "transposed_columns", lambda: products_with_transposed(33, S1)),
+    Run("cpu", "transposed_columns", lambda: centred_columns_of_two_transposed(150, 93, "floordiv", I64)),
+    Run("cpu", "transposed_columns", lambda: softmax_of_channels(last=True)),
     Run("sm_90", "elements", of_four_axes),
     Run("sm_90", "square64", cases.permuted),
     Run("sm_90", "square", cases.permuted),
@@ -557,6 +607,16 @@ REFUSALS = (
     Refusal("blocks", "cpu", "blocks", cases.pointwise_odd, "a single block"),
     Refusal("transpose", "cpu", "transposed", cases.broadcasts, "no load is contiguous along another axis"),
     Refusal("transpose", "cpu", "transposed", lambda: shared_column(70, 90), "such a load is the same for a whole row"),
+    Refusal(
+        "transposed_columns",
+        "cpu",
+        "transposed_columns",
+        lambda: softmax_of_channels(last=False),
+        "nothing is transposed",
+    ),
+    Refusal("transposed_columns", "cpu", "transposed_columns", lambda: highest(7, over=0), "there is one row"),
+    Refusal("transposed_columns", "cpu", "transposed_columns", lambda: softmax(70, 70), "all walk along the rows"),
+    Refusal("transposed_columns", "cpu", "transposed_columns", products_with_transposed_blocks, "two axes are reduced"),
     Refusal("share_indices", "cpu", "shared_indices", gathered_and_transposed, "no row uses them again"),
     Refusal("share_indices", "cpu", "shared_indices", cases.broadcasts, "no place is loaded"),
     Refusal("gathers_first", "cpu", "gathers_first", cases.broadcasts, "no place is loaded"),

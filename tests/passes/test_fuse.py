@@ -210,14 +210,12 @@ def test_reading_and_overwriting_other_elements_does_not() -> None:
     """The kernels' points match by what both read, but one of them would overwrite what the other still needs."""
     s = Sketch()
     x, w = s.input(512, 512), s.input(512, 512)
-    y = s.op("add", transpose(x, 0, 1), w)
+    y = s.op("add", transpose(flip(x, 1), 0, 1), w)
     s.copy(x, w)
     made = fused(s.done(y))
     assert len(kernels(made)) == 2
     (reason,) = reasons(made)
-    assert reason.startswith(
-        "arg0@0 is overwritten at another element than the one read; together they would need more"
-    )
+    assert reason == "arg0@0 is overwritten at another element than the one read"
 
 
 def test_reading_and_overwriting_join_without_other_common_data() -> None:
@@ -257,18 +255,18 @@ def test_a_later_version_counts_as_overwriting_too() -> None:
     assert any("overwritten at another element" in reason for reason in reasons(program))
 
 
-@pytest.mark.parametrize(("size", "terms", "count"), [(512, 1, 2), (512, 2, 2), (48, 2, 1)])
+@pytest.mark.parametrize(("size", "terms", "count"), [(960, 1, 2), (48, 2, 1)])
 def test_strides_that_cost_more_than_is_saved_keep_kernels_apart(size: int, terms: int, count: int) -> None:
-    """What shares a read with its transpose walks all its other data in strides; a launch is worth a little of that."""
+    """What reads data and their transposes walks all of them in strides too; a launch is worth a little of that."""
     s = Sketch()
     x = s.input(size, size)
+    others = [s.input(size, size) for _ in range(terms)]
     made: list[View] = []
     for view in (x, transpose(x, 0, 1)):
-        others = [s.input(size, size) for _ in range(terms)]
         made.append(s.pointwise(lambda b, v, *ws: reduce(lambda a, w: b.op("add", a, w), ws, v), view, *others))
     program = fused(s.done(*made))
     assert len(kernels(program)) == count
-    assert reasons(program) == ["together they would need more time of the caches"] * (count - 1)
+    assert reasons(program) == ["together they would need more time of main memory"] * (count - 1)
 
 
 @pytest.mark.parametrize(("rows", "count"), [(512, 1), (4096, 2)])

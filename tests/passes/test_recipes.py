@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from minductor.core.dtypes import F32, I64
+from minductor.core.dtypes import F32, F64, I8, I64, DType
 from minductor.ir.program.build import Builder
 from minductor.ir.program.loops import loops, parse_schedule
 from minductor.ir.program.nodes import Kernel, NodeNote, Program, View
@@ -16,7 +16,9 @@ from minductor.options import RECIPES, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.schedule import cpu_recipes, gpu_recipes
 from minductor.target import Env, Machine, by_name
-from tests.passes.sketch import Sketch
+from tests.codegen.cases import transposed_of
+from tests.passes.sketch import Sketch, transpose
+from tests.passes.step_cases import centred_columns_of_two_transposed
 from tests.rows import inline, schedule
 
 
@@ -172,6 +174,27 @@ def test_rows_that_cannot_be_transposed_stay_by_themselves(make: Callable[[Sketc
     assert "the variant side_by_side is not legal here" in notes[0]
     assert kernel.schedule is not None
     assert not any(loop.is_whole for loop in loops(kernel.schedule.steps))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("mul", F32), ("floordiv", I64)])
+def test_columns_that_do_not_fill_transposed_blocks_divide_by_no_rest_of_a_block(name: str, dtype: DType) -> None:
+    program = centred_columns_of_two_transposed(150, 93, name, dtype).program()
+    kernel, _ = tiled(program, "transposed_columns", "cpu")
+    assert kernel.schedule is not None
+    assert any(loop.is_whole for loop in loops(kernel.schedule.steps)) == (dtype == F32)
+
+
+@pytest.mark.parametrize(("dtype", "side"), [(F32, 64), (F64, 64), (I8, 128)])
+def test_the_side_of_a_transposed_block_is_several_cache_lines(dtype: DType, side: int) -> None:
+    assert heads(tiled(transposed_of(dtype).program(), "transposed", "cpu")[0])[0] == f"parallel {side}"
+
+
+def test_blocks_are_smaller_where_many_loads_are_transposed() -> None:
+    s = Sketch()
+    total = s.input(100, 100)
+    for _ in range(17):
+        total = s.op("add", s.op("add", total, s.input(100, 100)), transpose(s.input(100, 100), 0, 1))
+    assert heads(tiled(s.done(total), "transposed", "cpu")[0])[0] == "parallel 32"
 
 
 def test_a_gpu_that_states_no_machine_is_priced_as_another_and_a_note_says_so() -> None:

@@ -87,3 +87,23 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = r < tiled_rows ? tiled_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide<U>(in[r * in_stride + c]);
 }
+// As md_transpose, of floats that are stored as bfloat16: a band of columns at a time becomes rows, which are rounded.
+//@ md_transpose_rounded : md_transpose md_f32_to_bf16
+static inline void md_transpose_rounded(
+    const float* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
+  constexpr int64_t BAND = 16, LENGTH = 128;
+  float band[BAND * LENGTH];
+  for (int64_t c = 0; c < columns; c += BAND)
+    for (int64_t r = 0; r < rows; r += LENGTH) {
+      const int64_t wide = columns - c < BAND ? columns - c : BAND, high = rows - r < LENGTH ? rows - r : LENGTH;
+      md_transpose(in + r * in_stride + c, in_stride, high, wide, band, LENGTH);
+      for (int64_t i = 0; i < wide; ++i)
+#pragma omp simd
+        for (int64_t j = 0; j < high; ++j) out[(c + i) * out_stride + r + j] = md_f32_to_bf16(band[i * LENGTH + j]);
+    }
+}
+// values that are kept as they were loaded
+static inline void md_transpose_rounded(
+    const uint16_t* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
+  md_transpose(in, in_stride, rows, columns, out, out_stride);
+}

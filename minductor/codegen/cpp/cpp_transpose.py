@@ -1,8 +1,10 @@
-"""Calls of md_transpose: copies between memory and a staging buffer, which is an array in another order of two axes.
+"""Calls of md_transpose and md_transpose_rounded: copies between memory and a staging buffer.
+
+The buffer is an array in another order of two axes.
 
 Takes a load or store, the array, the two axes and where their open blocks begin and end. Gives the text of the call.
-Refuses ("") a copy that no call of md_transpose does: elements that are converted, but for bfloat16 to float32, or
-an index that is not linear.
+Refuses ("") a copy that no such call does: elements that are converted, but between bfloat16 and float32, or an index
+that is not linear.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: 
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
     memory = _memory(op.attrs.index, outer, inner, ends)
-    if memory is None or dtype in (BF16, F16):  # they are rounded
+    if memory is None or dtype == F16:
         return ""
     begin, stride = memory
-    return f"md_transpose({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
+    function = "md_transpose_rounded" if dtype == BF16 else "md_transpose"
+    return f"{function}({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
 
 
 def _memory(index: Expr, outer: str, inner: str, ends: Ends) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ Candidates are a producer and its consumer, two kernels that read the same versi
 slices of one storage. For each pair the saved bytes are estimated: a value that the second kernel need not load, and
 that the first one need not store if nobody else reads it; of a storage of which a kernel touches a part, that part. Two
 kernels that only read the same are tried if these bytes and a launch are worth more than a tie. A fused kernel is a
-candidate for further pairs.
+candidate for further pairs. Of pairs that save the same, those of kernels that transpose come last.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class GreedyFusion:
 
     def _run(self) -> None:
         """Fuses pairs, best first, until no pair is left."""
-        heap = [entry for n in range(len(self.nodes)) for entry in self._candidates(n) if entry[1] == n]
+        heap = [entry for n in range(len(self.nodes)) for entry in self._candidates(n) if entry[2] == n]
         heapq.heapify(heap)
         while heap:
-            saved, a, b, stamp_a, stamp_b = heapq.heappop(heap)
+            saved, _, a, b, stamp_a, stamp_b = heapq.heappop(heap)
             if (self.stamps[a], self.stamps[b]) != (stamp_a, stamp_b):
                 continue
             first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
@@ -230,9 +230,11 @@ class GreedyFusion:
 
     # --- candidates
 
-    def _candidates(self, node: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Pairs with this node as heap entries: minus the saved bytes, the lower position, the higher, their stamps.
+    def _candidates(self, node: int) -> Iterator[tuple[int, bool, int, int, int, int]]:
+        """Pairs with this node as heap entries: minus the saved bytes, whether one of the two transposes, the lower
+        position, the higher, their stamps.
 
+        Of pairs that save the same, those that transpose come last: what others could do as well costs them more.
         A stamp changes when its node is fused, which makes older entries invalid.
         """
         if not isinstance(self.nodes[node], Kernel):
@@ -266,7 +268,7 @@ class GreedyFusion:
                 continue
             if other in flows or mine.gain(others, amount) >= (TIE - 1) * (mine.seconds + others.seconds):
                 a, b = min(node, other), max(node, other)
-                yield -amount, a, b, self.stamps[a], self.stamps[b]
+                yield -amount, mine.crosses or others.crosses, a, b, self.stamps[a], self.stamps[b]
 
     def _add_saving(self, saved: dict[int, int], flows: set[int], first: int, second: int, ref: Ref) -> None:
         """Adds the bytes of a value that the second need not load, and the first need not store if it is private."""

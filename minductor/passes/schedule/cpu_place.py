@@ -44,12 +44,13 @@ Place: TypeAlias = Literal["outside", "directly", "beside"]
 def place(draft: Draft) -> Kernel:
     """The kernel with the schedule of a finished draft."""
     body, touches = draft.kernel.body, draft.touches
-    is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned
+    is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned and draft.staged is None
     schedule = is_columns and group(nest(draft, short_sums(draft, ROWS)), body, touches.extents)
     schedule = schedule or nest(draft, short_sums(draft, 1))
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
+    schedule = stage(schedule, draft.kernel, draft.staged) if draft.staged is not None else schedule
     schedule = fetch_rows(unblock(schedule), draft.kernel)
-    schedule = keep_in_results(schedule, draft) if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
+    schedule = keep_in_results(schedule, draft) if draft.staged is None else schedule
     schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
     return replace(draft.kernel, schedule=schedule)
 

@@ -30,18 +30,21 @@ SCATTER = _with_scalar(
     Recipe("scatter_blocks", (cpu.scatter_blocks,)),
 )
 SCAN = (Recipe("scan", (cpu.scan, cpu.settle)),)
+TRANSPOSED_COLUMNS = Recipe("transposed_columns", (cpu.transposed_columns, cpu.settle))
 ROWS = (
     Recipe("rows", (cpu.rows, cpu.settle)),
     Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
     Recipe("side_by_side", (rows_side_by_side, cpu.settle)),
     Recipe("across_rows", (cpu.across_rows, cpu.settle)),
     Recipe("rows_in_parts", (cpu.rows, cpu.parts, cpu.settle)),
+    TRANSPOSED_COLUMNS,
     Recipe("two_steps", (cpu.two_steps, cpu.settle)),
     Recipe("two_steps_in_parts", (cpu.two_steps, cpu.parts, cpu.settle)),
 )
 COLUMNS = (
     Recipe("columns", (cpu.columns, cpu.settle)),
     Recipe("columns_in_parts", (cpu.wide_columns, cpu.parts, cpu.settle)),
+    TRANSPOSED_COLUMNS,
 )
 POINTWISE = (
     *_with_scalar(Recipe("elements", (cpu.elements,))),

@@ -11,11 +11,12 @@ shape alone, so bits do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from minductor.analysis.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.analysis.strides import constant_step, step_of
-from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Reduce
+from minductor.core.dtypes import BF16
+from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Reduce, Store
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.gathers import places_of
@@ -34,8 +35,11 @@ ACROSS = 64  # elements of a row; longer ones fill vectors by themselves
 IN_ANY_ORDER = ("max", "min", "argmax", "argmin", "last_max", "last_min", "any", "all")  # reductions
 SCAN_BLOCK = 512  # elements of a row around a scan; values kept between its loops then fit the first-level cache
 SCAN_BLOCKS = 32  # blocks of a scan in a block around them
-CROSSING_BLOCK = 128  # elements along which a transposed load is contiguous: several whole cache lines
-CROSSED_BLOCK = 16  # elements along the vector axis of a transposed load: one cache line of the result
+# Elements of both sides of a block that is transposed, of four bytes or more and of fewer: several whole cache lines of
+# the memory on either side, and a staging buffer of no more than the first-level cache.
+CROSSING_BLOCK, NARROW_CROSSING_BLOCK = 64, 128
+FEW_ACROSS = 4  # times as many bytes are contiguous along reduced rows; then these are reduced one by one
+STAGED_BYTES = 256 * 1024  # of all staging buffers; blocks are smaller beyond it
 
 
 def _parallel(draft: Draft, *apart: str | None) -> list[Level]:
@@ -76,33 +80,61 @@ def blocks(draft: Draft) -> Draft | None:
 
 
 def transpose(draft: Draft) -> Draft | None:
-    """Loads that are contiguous along another axis than the vector axis fill a staging buffer, block by block."""
+    """Loads and stores that are contiguous along another axis than the vector axis go through staging buffers."""
     if draft.vector is None:
         return None
     for crossing in reversed([name for name in draft.kept if name != draft.vector]):
-        if loads := _jumping(draft, crossing, draft.vector):
+        loads, stores = _jumping(draft, crossing, draft.vector), _jumping_stores(draft, crossing, draft.vector)
+        if loads or stores:
             break
     else:
         return None
+    side = _side(draft, loads, stores)
     levels = (
         *_parallel(draft, crossing, draft.vector),
-        draft.level(crossing, "parallel", block=CROSSING_BLOCK),
-        draft.level(draft.vector, "parallel", block=CROSSED_BLOCK),
+        draft.level(crossing, "parallel", block=side),
+        draft.level(draft.vector, "parallel", block=side),
         draft.level(crossing, "serial"),
         draft.level(draft.vector, "vector"),
     )
-    return draft._replace(levels=levels, staged=Staged(crossing, draft.vector, loads))
+    return draft._replace(levels=levels, staged=Staged(crossing, draft.vector, loads, stores))
+
+
+def _side(draft: Draft, loads: Iterable[int], stores: Iterable[int]) -> int:
+    """The elements of a side of a block, for staging buffers of what is loaded and stored."""
+    ops = draft.kernel.body.ops
+    staged = {*loads, *(ops[p].args[0] for p in stores)}
+    sizes = [dtype.itemsize for p in staged if (dtype := ops[p].dtype)]
+    side = CROSSING_BLOCK if max(sizes) >= 4 else NARROW_CROSSING_BLOCK
+    while side * side * sum(sizes) > STAGED_BYTES and side > 16:
+        side //= 2
+    return side
 
 
 def _jumping(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
     """The positions of the loads that are contiguous along `crossing` and strided along the vector axis."""
-    found: set[int] = set()
-    for position, op in enumerate(draft.kernel.body.ops):
-        if isinstance(op.attrs, Load) and not op.args:
-            along, across = (constant_step(op, draft.touches.axes[n].symbol) for n in (crossing, vector))
-            if along == 1 and across not in (0, 1, None):
+    loads = ((p, op) for p, op in enumerate(draft.kernel.body.ops) if isinstance(op.attrs, Load) and not op.args)
+    return frozenset(p for p, op in loads if _jumps(draft, op, crossing, vector))
+
+
+def _jumping_stores(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
+    """The same of stores of values that vary along both axes and are not rounded to float16."""
+    ops, found = draft.kernel.body.ops, set[int]()
+    for position, op in enumerate(ops):
+        if isinstance(op.attrs, Store) and _jumps(draft, op, crossing, vector):
+            value = ops[op.args[0]]
+            if {crossing, vector} <= {*value.axes} and draft.touches.dtypes[op.attrs.ref.storage] in (
+                value.dtype,
+                BF16,
+            ):
                 found.add(position)
     return frozenset(found)
+
+
+def _jumps(draft: Draft, op: Op, crossing: str, vector: str) -> bool:
+    """Whether an access is contiguous along one axis and strided along the other."""
+    along, across = (constant_step(op, draft.touches.axes[name].symbol) for name in (crossing, vector))
+    return along == 1 and across not in (0, 1, None)
 
 
 def share_indices(draft: Draft) -> Draft | None:
@@ -224,6 +256,28 @@ def _columns(draft: Draft, block: int) -> Draft:
     if extent is None or extent > block:
         outer.append(draft.level(draft.vector, "parallel", block=block))
     return draft._replace(levels=(*outer, *_inner(draft, _joined(draft))))
+
+
+def transposed_columns(draft: Draft) -> Draft | None:
+    """As `columns`, where loads or stores that are contiguous down the columns go through staging buffers."""
+    touches = draft.touches
+    if draft.vector is None or len(draft.joined) != 1 or not draft.kept or touches.scanned:
+        return None
+    down = draft.joined[-1]
+    vector = max(reversed(draft.kept), key=touches.contiguous_bytes)
+    loads, stores = _jumping(draft, down, vector), _jumping_stores(draft, down, vector)
+    few = touches.contiguous_bytes(vector) * FEW_ACROSS < touches.contiguous_bytes(down)
+    if few or not (loads or stores):
+        return None
+    side = _side(draft, loads, stores)
+    levels = (
+        *_parallel(draft, vector),
+        draft.level(vector, "parallel", block=side),
+        draft.level(down, "serial", block=side),
+        draft.level(down, "serial"),
+        draft.level(vector, "vector"),
+    )
+    return draft._replace(levels=levels, vector=vector, staged=Staged(down, vector, loads, stores))
 
 
 def two_steps(draft: Draft) -> Draft | None:

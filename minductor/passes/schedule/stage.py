@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from minductor.core.expressions.expr import as_int
-from minductor.ir.program.loops import Loop, Schedule, edited, positions
+from minductor.ir.program.loops import Loop, Schedule, Step, edited, loops, positions
 from minductor.ir.program.nodes import Kernel, Load, Op
 from minductor.passes.schedule.draft import Staged
 
@@ -20,22 +20,43 @@ from minductor.passes.schedule.draft import Staged
 def stage(schedule: Schedule, kernel: Kernel, staged: Staged) -> Schedule:
     """The schedule in which loads fill rows (arrays) at the start of each block, and stores empty rows at its end."""
     ops = kernel.body.ops
-    (extent,) = [as_int(axis.extent) for axis in kernel.axes if axis.name == staged.vector]
-    steps = edited(schedule.steps, partial(_staged, staged=staged, ops=ops, extent=extent))
     stored = (ops[p].args[0] for p in staged.stores)
+    steps = _in_blocks(schedule.steps, kernel, staged, frozenset())
     return Schedule(steps, tuple(sorted({*schedule.kept_rows, *staged.loads, *stored})))
 
 
-def _staged(loop: Loop, staged: Staged, ops: tuple[Op, ...], extent: int | None) -> tuple[Loop, ...]:
-    """The loop; if it is over the blocks, with the loads before its other loops, and the stores behind them."""
+def _in_blocks(steps: tuple[Step, ...], kernel: Kernel, staged: Staged, blocked: frozenset[str]) -> tuple[Step, ...]:
+    """The steps with copies in each loop in which both axes are blocked first. `blocked`: the axes of loops around."""
+    made: list[Step] = []
+    for step in steps:
+        if not isinstance(step, Loop):
+            made.append(step)
+            continue
+        around = blocked | {step.axis} if step.is_blocked else blocked
+        is_open = staged.crossing in around or not any(_is_block(each, staged.crossing) for each in loops(step.body))
+        if staged.vector in around and is_open:
+            made.append(_staged(step, kernel, staged))
+        else:
+            made.append(replace(step, body=_in_blocks(step.body, kernel, staged, around)))
+    return tuple(made)
+
+
+def _is_block(loop: Loop, axis: str) -> bool:
+    return loop.is_blocked and loop.axis == axis
+
+
+def _staged(loop: Loop, kernel: Kernel, staged: Staged) -> Loop:
+    """A loop over blocks, with the loads before its other loops, and the stores behind them."""
+    ops = kernel.body.ops
     here = frozenset(positions(loop.body))  # others are in loops of their own, over more axes
     loads, stores = staged.loads & here, staged.stores & here
-    if loop.axis != staged.vector or not loop.is_blocked or not (loads or stores):
-        return (loop,)
+    if not (loads or stores):
+        return loop
     body = edited(loop.body, partial(_without, gone=loads | stores))
+    (extent,) = [as_int(axis.extent) for axis in kernel.axes if axis.name == staged.vector]
     if extent is None or extent % loop.block:
         body = edited(body, partial(_whole, axis=staged.vector, ops=ops))
-    return (replace(loop, body=(*_copies(staged, loads), *body, *_copies(staged, stores))),)
+    return replace(loop, body=(*_copies(staged, loads), *body, *_copies(staged, stores)))
 
 
 def _copies(staged: Staged, positions: frozenset[int]) -> tuple[Loop, ...]:
@@ -51,7 +72,13 @@ def _without(loop: Loop, gone: frozenset[int]) -> tuple[Loop, ...]:
 
 
 def _whole(loop: Loop, axis: str, ops: tuple[Op, ...]) -> tuple[Loop]:
-    """The loop, as a whole one if it is a vector loop over the axis and no op varies along it and touches memory."""
+    """The loop, as a whole one if it is a vector loop over the axis whose ops touch no memory and cannot fail."""
     inside = [ops[p] for p in positions(loop.body)]
-    in_memory = any(op.is_effect or (isinstance(op.attrs, Load) and axis in op.axes) for op in inside)
-    return (replace(loop, is_whole=loop.axis == axis and loop.kind == "vector" and not in_memory),)
+    # what stands in rows that do not exist may be no index, and no divisor
+    is_safe = all(
+        op.dtype is not None
+        and op.dtype.kind in ("float", "bool")
+        and not (isinstance(op.attrs, Load) and axis in op.axes)
+        for op in inside
+    )
+    return (replace(loop, is_whole=loop.axis == axis and loop.kind == "vector" and is_safe),)
