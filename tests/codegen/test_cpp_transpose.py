@@ -22,10 +22,11 @@ extern "C" void widen(const uint16_t* in, int64_t s, int64_t rows, int64_t colum
 }
 """
 ROUND = """
-extern "C" void round_to_bf16(const float* in, int64_t s, int64_t rows, int64_t columns, uint16_t* out, int64_t out_s) {
-  md_transpose_rounded(in, s, rows, columns, out, out_s);
-}
+extern "C" void {name}(const {type}* in, int64_t s, int64_t rows, int64_t columns, {to}* out, int64_t out_s) {{
+  md_transpose_{name}(in, s, rows, columns, out, out_s);
+}}
 """
+CONVERSIONS = {"rounded": ("float", "uint16_t"), "halved": ("float", "uint16_t"), "widened": ("uint16_t", "float")}
 TYPES = {
     "float": torch.float32,
     "double": torch.float64,
@@ -40,14 +41,20 @@ TYPES = {
 @pytest.mark.parametrize("architecture", ["native", "haswell", "x86-64"])
 def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str, tmp_path: Path) -> None:
     moves = "".join(MOVE.format(name=type, type=type) for type in TYPES)
+    conversions = "".join(ROUND.format(name=name, type=given, to=made) for name, (given, made) in CONVERSIONS.items())
     source, library = tmp_path / "t.cpp", tmp_path / "t.so"
-    source.write_text(prelude(["md_transpose", "md_transpose_rounded"]) + moves + WIDEN + ROUND, encoding="utf-8")
+    source.write_text(
+        prelude(["md_transpose", *(f"md_transpose_{name}" for name in CONVERSIONS)]) + moves + WIDEN + conversions,
+        encoding="utf-8",
+    )
     flags = ["-O2", "-std=c++17", f"-march={architecture}", "-shared", "-fPIC", "-w"]
     subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True)
     functions = ctypes.CDLL(str(library))
     numbers = torch.arange(40 * 80, dtype=torch.float32).reshape(40, 80)
     check(functions.widen, numbers.bfloat16(), torch.float32)
-    check(functions.round_to_bf16, numbers / 7, torch.bfloat16)
+    check(functions.rounded, numbers / 7, torch.bfloat16)
+    check(functions.halved, numbers / 7, torch.float16)
+    check(functions.widened, (numbers / 7).half(), torch.float32)
     for type, dtype in TYPES.items():
         check(functions[f"move_{type}"], (numbers % 251 - 125).to(torch.int64).to(dtype), dtype)
 

@@ -87,23 +87,48 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = r < tiled_rows ? tiled_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide<U>(in[r * in_stride + c]);
 }
-// As md_transpose, of floats that are stored as bfloat16: a band of columns at a time becomes rows, which are rounded.
-//@ md_transpose_rounded : md_transpose md_f32_to_bf16
-static inline void md_transpose_rounded(
-    const float* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
+// As md_transpose, from floats to 16 bits: a band of columns at a time becomes rows, which `round(in, count, out)` rounds.
+//@ md_transpose_to : md_transpose
+template <class F> MD_INLINE void md_transpose_to(
+    F round, const float* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
   constexpr int64_t BAND = 16, LENGTH = 128;
   float band[BAND * LENGTH];
   for (int64_t c = 0; c < columns; c += BAND)
     for (int64_t r = 0; r < rows; r += LENGTH) {
       const int64_t wide = columns - c < BAND ? columns - c : BAND, high = rows - r < LENGTH ? rows - r : LENGTH;
       md_transpose(in + r * in_stride + c, in_stride, high, wide, band, LENGTH);
-      for (int64_t i = 0; i < wide; ++i)
-#pragma omp simd
-        for (int64_t j = 0; j < high; ++j) out[(c + i) * out_stride + r + j] = md_f32_to_bf16(band[i * LENGTH + j]);
+      for (int64_t i = 0; i < wide; ++i) round(band + i * LENGTH, (int)high, out + (c + i) * out_stride + r);
     }
+}
+//@ md_transpose_rounded : md_transpose md_transpose_to md_f32_to_bf16
+static inline void md_transpose_rounded(
+    const float* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
+  md_transpose_to([](const float* from, int count, uint16_t* to) MD_LAMBDA {
+#pragma omp simd
+    for (int l = 0; l < count; ++l) to[l] = md_f32_to_bf16(from[l]);
+  }, in, in_stride, rows, columns, out, out_stride);
 }
 // values that are kept as they were loaded
 static inline void md_transpose_rounded(
     const uint16_t* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
   md_transpose(in, in_stride, rows, columns, out, out_stride);
+}
+//@ md_transpose_halved : md_transpose md_transpose_to md_f16_store
+static inline void md_transpose_halved(
+    const float* in, int64_t in_stride, int64_t rows, int64_t columns, uint16_t* out, int64_t out_stride) {
+  md_transpose_to([](const float* from, int count, uint16_t* to) MD_LAMBDA { md_f16_store(from, count, to); },
+      in, in_stride, rows, columns, out, out_stride);
+}
+// As md_transpose, of float16 that becomes float: a band of rows at a time becomes columns, of which each is widened.
+//@ md_transpose_widened : md_transpose md_f16_load
+static inline void md_transpose_widened(
+    const uint16_t* in, int64_t in_stride, int64_t rows, int64_t columns, float* out, int64_t out_stride) {
+  constexpr int64_t BAND = 64, LENGTH = 64;
+  uint16_t band[BAND * LENGTH];
+  for (int64_t r = 0; r < rows; r += BAND)
+    for (int64_t c = 0; c < columns; c += LENGTH) {
+      const int64_t high = rows - r < BAND ? rows - r : BAND, wide = columns - c < LENGTH ? columns - c : LENGTH;
+      md_transpose(in + r * in_stride + c, in_stride, high, wide, band, BAND);
+      for (int64_t i = 0; i < wide; ++i) md_f16_load(band + i * BAND, (int)high, out + (c + i) * out_stride + r);
+    }
 }

@@ -1,10 +1,8 @@
-"""Calls of md_transpose and md_transpose_rounded: copies between memory and a staging buffer.
+"""Calls of md_transpose and of its forms that round or widen: copies between memory and a staging buffer.
 
-The buffer is an array in another order of two axes.
-
-Takes a load or store, the array, the two axes and where their open blocks begin and end. Gives the text of the call.
-Refuses ("") a copy that no such call does: elements that are converted, but between bfloat16 and float32, or an index
-that is not linear.
+The buffer is an array in another order of two axes. Takes a load or store, the array, the two axes and where their open
+blocks begin and end. Gives the text of the call. Refuses ("") a copy that no such call does: elements that are
+converted, but between floats of 16 and 32 bits, or an index that is not linear.
 """
 
 from __future__ import annotations
@@ -27,10 +25,11 @@ def transposed_load(op: Op, row: Array | None, outer: str, inner: str, values: V
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
     memory = _memory(op.attrs.index, outer, inner, ends)
-    if memory is None or dtype not in (BF16, op.dtype):
+    if memory is None or dtype not in (BF16, F16, op.dtype):
         return ""
     begin, stride = memory
-    return f"md_transpose({name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)});"
+    function = "md_transpose_widened" if dtype == F16 else "md_transpose"
+    return f"{function}({name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)});"
 
 
 def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: Values, ends: Ends) -> str:
@@ -39,10 +38,10 @@ def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: 
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
     memory = _memory(op.attrs.index, outer, inner, ends)
-    if memory is None or dtype == F16:
+    if memory is None:
         return ""
     begin, stride = memory
-    function = "md_transpose_rounded" if dtype == BF16 else "md_transpose"
+    function = {BF16: "md_transpose_rounded", F16: "md_transpose_halved"}.get(dtype, "md_transpose")
     return f"{function}({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
 
 

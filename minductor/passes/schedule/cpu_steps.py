@@ -118,7 +118,7 @@ def _jumping(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
 
 
 def _jumping_stores(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
-    """The same of stores of values that vary along both axes and are not rounded to float16."""
+    """The same of stores of values that vary along both axes."""
     ops, found = draft.kernel.body.ops, set[int]()
     for position, op in enumerate(ops):
         if isinstance(op.attrs, Store) and _jumps(draft, op, crossing, vector):
