@@ -285,7 +285,7 @@ def _loops(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool) -
     runs = (shape.in_turn + bool(shape.walked_again) if shape.joined >> vector & 1 else 1) or 1
     block = COLUMNS if shape.joined and not shape.joined >> vector & 1 else BLOCK
     count = shape.points(shape.every) / length * -(-length // block) * runs
-    is_short = is_staged or length * WORD <= 8 * machine.vector_bytes
+    is_short = is_staged or length * WORD <= 4 * machine.vector_bytes
     return count * (machine.scalar + (0.0 if is_short else machine.loop))
 
 
