@@ -321,7 +321,10 @@ class _Pricer:
 
     def row(self, position: int, spans: Mapping[str, int]) -> _Access:
         """The array that keeps a value at all these points."""
-        size, distance, moves = self.facts[position].size, self.facts[position].size, list[tuple[int, str]]()
+        size, dtype, moves = self.facts[position].size, self.ops[position].dtype, list[tuple[int, str]]()
+        if dtype is not None and dtype.kind != "float":  # floats of 16 bits are kept as wider ones
+            size = dtype.itemsize
+        distance = size
         for axis in reversed(self.ops[position].axes):
             moves.append((distance, axis))
             distance *= spans[axis]

@@ -35,9 +35,10 @@ ACROSS = 64  # elements of a row; longer ones fill vectors by themselves
 IN_ANY_ORDER = ("max", "min", "argmax", "argmin", "last_max", "last_min", "any", "all")  # reductions
 SCAN_BLOCK = 512  # elements of a row around a scan; values kept between its loops then fit the first-level cache
 SCAN_BLOCKS = 32  # blocks of a scan in a block around them
-# Elements of both sides of a block that is transposed, of four bytes or more and of fewer: several whole cache lines of
-# the memory on either side, and a staging buffer of no more than the first-level cache.
-CROSSING_BLOCK, NARROW_CROSSING_BLOCK = 64, 128
+# Elements of the sides of a block that is transposed: several whole cache lines of the memory on either side. The first
+# is that along which transposed loads are contiguous, of elements of four bytes or more and of fewer.
+CROSSING_BLOCK, NARROW_CROSSING_BLOCK, CROSSED_BLOCK = 64, 128, 64
+BUFFER_BYTES = 16 * 1024  # of one staging buffer: half of the first-level cache
 FEW_ACROSS = 4  # times as many bytes are contiguous along reduced rows; then these are reduced one by one
 STAGED_BYTES = 256 * 1024  # of all staging buffers; blocks are smaller beyond it
 
@@ -89,26 +90,28 @@ def transpose(draft: Draft) -> Draft | None:
             break
     else:
         return None
-    side = _side(draft, loads, stores)
+    along, across = _sides(draft, loads, stores)
     levels = (
         *_parallel(draft, crossing, draft.vector),
-        draft.level(crossing, "parallel", block=side),
-        draft.level(draft.vector, "parallel", block=side),
+        draft.level(crossing, "parallel", block=along),
+        draft.level(draft.vector, "parallel", block=across),
         draft.level(crossing, "serial"),
         draft.level(draft.vector, "vector"),
     )
     return draft._replace(levels=levels, staged=Staged(crossing, draft.vector, loads, stores))
 
 
-def _side(draft: Draft, loads: Iterable[int], stores: Iterable[int]) -> int:
-    """The elements of a side of a block, for staging buffers of what is loaded and stored."""
+def _sides(draft: Draft, loads: Iterable[int], stores: Iterable[int]) -> tuple[int, int]:
+    """The elements of a block along the crossing axis and along the other, for staging buffers of these accesses."""
     ops = draft.kernel.body.ops
     staged = {*loads, *(ops[p].args[0] for p in stores)}
     sizes = [dtype.itemsize for p in staged if (dtype := ops[p].dtype)]
-    side = CROSSING_BLOCK if max(sizes) >= 4 else NARROW_CROSSING_BLOCK
-    while side * side * sum(sizes) > STAGED_BYTES and side > 16:
-        side //= 2
-    return side
+    crossing, crossed = CROSSING_BLOCK if max(sizes) >= 4 else NARROW_CROSSING_BLOCK, CROSSED_BLOCK
+    while crossing * crossed * max(sizes) > BUFFER_BYTES:
+        crossed //= 2
+    while crossing * crossed * sum(sizes) > STAGED_BYTES and crossed > 16:
+        crossing, crossed = crossing // 2, crossed // 2
+    return crossing, crossed
 
 
 def _jumping(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
@@ -269,11 +272,11 @@ def transposed_columns(draft: Draft) -> Draft | None:
     few = touches.contiguous_bytes(vector) * FEW_ACROSS < touches.contiguous_bytes(down)
     if few or not (loads or stores):
         return None
-    side = _side(draft, loads, stores)
+    along, across = _sides(draft, loads, stores)
     levels = (
         *_parallel(draft, vector),
-        draft.level(vector, "parallel", block=side),
-        draft.level(down, "serial", block=side),
+        draft.level(vector, "parallel", block=across),
+        draft.level(down, "serial", block=along),
         draft.level(down, "serial"),
         draft.level(vector, "vector"),
     )
