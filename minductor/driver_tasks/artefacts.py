@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from minductor.runtime.build.toolchain import Toolchain
     from minductor.runtime.graphs.graph_chain import GraphChain, WrapperGraphs
     from minductor.runtime.graphs.graph_driver import GraphDriver
+    from minductor.runtime.launch.cuda_cpp_wrapper import GpuParts
     from minductor.runtime.launch.gpu import Gpu
     from minductor.runtime.launch.launch import Bind
     from minductor.runtime.store.store import Entry, Store
@@ -66,6 +67,8 @@ class Artefacts:
         self._graph_driver = graph_driver
         # by what torch knows of a graph of Dynamo's while it compiles it, forward and backward
         self._chains: WeakKeyDictionary[Any, GraphChain] = WeakKeyDictionary()
+        # gives the address of one of torch's functions for CUDA; None: those of the torch of this process
+        self.torch_function: Callable[[str], int] | None = None
         self.measured = 0  # how many times a clock was asked, to choose between ways to compute the same
 
     @cached_property
@@ -175,7 +178,8 @@ class Artefacts:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
 
-            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where)
+            parts = self._gpu_parts(entry, env, tell) if env.target.is_gpu else None
+            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where, parts)
         tuner = self.tuner(env, tell)
         kernels = self.kernels(entry, env, tuner)
         if WRAPPER_FX in entry.contents:
@@ -192,6 +196,15 @@ class Artefacts:
         return launch(
             entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules(), graphs
         )
+
+    def _gpu_parts(self, entry: Entry, env: Env, tell: Callable[[Tuned], object]) -> GpuParts:
+        """What a wrapper in C++ needs of a GPU."""
+        from minductor.runtime.launch.cuda_cpp_wrapper import GpuParts, torch_function
+        from minductor.runtime.launch.launch import KERNELS
+
+        has_kernels, place = KERNELS in entry.contents, (env.target.arch, self.store_of(env))
+        kernels = self.gpu.kernels(entry, *place, self.tuner(env, tell)) if has_kernels else None
+        return GpuParts(self.gpu.driver, kernels, self.torch_function or torch_function)
 
     def _graphs(
         self, env: Env, role: str, where: Callable[[str], str], tell: Callable[[str], object]
@@ -221,7 +234,7 @@ class Artefacts:
         if backend.load and backend.launch:
             has_kernels = not entry.contents.keys() <= OF_EVERY_GRAPH
             return partial(resolve(backend.launch), resolve(backend.load)(entry, env)) if has_kernels else None
-        if LIBRARY in entry.contents:
+        if LIBRARY in entry.contents and not env.target.is_gpu:
             from minductor.runtime.launch.load import load_library
 
             return load_library(entry.file(LIBRARY)).bind
