@@ -178,8 +178,8 @@ class Artefacts:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
 
-            parts = self._gpu_parts(entry, env, tell) if env.target.is_gpu else None
-            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where, parts)
+            connect = self._gpu_parts(entry, env, tell).connect if env.target.is_gpu else None
+            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where, connect)
         tuner = self.tuner(env, tell)
         kernels = self.kernels(entry, env, tuner)
         if WRAPPER_FX in entry.contents:

@@ -119,7 +119,9 @@ def test_what_cannot_be_captured_runs_between(tmp_path: Path, driver: RecordingD
     (report,) = (each.report for each in seen)
     assert [can for _, _, can in report.partitions] == [True, False, True]
     assert report.barriers[0][-1] == "the host waits for a check of its input"
-    assert len(driver.did("replay")) == 2 * (calls - 1)  # where `picked` lies, and so who records again, is the allocator's
+    assert len(driver.did("replay")) == 2 * (
+        calls - 1
+    )  # where `picked` lies, and so who records again, is the allocator's
     assert driver.did("record")[:2] == [("record", 0, 1), ("record", 1, 1)]
 
 

@@ -61,14 +61,14 @@ int cuPointerGetAttribute(int* value, int attribute, unsigned long long) { retur
 int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = kernels + device, 0; }
 int cuCtxSetCurrent(void* context) { return contexts += static_cast<Kernel*>(context) - kernels, 0; }
 
-int device_type = 0, entered = 0, left = 0, devices[8];  // devices: the numbers of those that were entered last
+int device_type = 0, entered = 0, left = 0, device = -1;  // device: the number of the one that was entered last
 int aoti_torch_device_type_cuda() { return device_type; }
-int aoti_torch_get_current_cuda_stream(int device, void** stream) {
-  return *stream = reinterpret_cast<void*>(0x7E57l + device), 0;
+int aoti_torch_get_current_cuda_stream(int index, void** stream) {
+  return *stream = reinterpret_cast<void*>(0x7E57l + index), 0;
 }
-int aoti_torch_create_cuda_guard(int device, void** guard) {
-  devices[entered++ % 8] = device;
-  return *guard = devices, 0;
+int aoti_torch_create_cuda_guard(int index, void** guard) {
+  device = index;
+  return *guard = &device, entered++, 0;
 }
 int aoti_torch_delete_cuda_guard(void*) { return left++, 0; }
 }

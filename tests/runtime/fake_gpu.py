@@ -12,7 +12,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,18 +71,45 @@ class FakeGpu:
         for number, status in enumerate(statuses):
             row[(start + number) % 8] = status
 
+    def forget(self) -> None:
+        """Forgets what it was asked."""
+        for name in ("launches", "entered", "left", "capturing", "contexts"):
+            self.set(name, 0)
+        self.answer(*[0] * 8)
+        self.compiled.clear()
+        self.launched.clear()
+        self.scratch = 0
+
+    def last(self) -> tuple[str, LaunchMetadata, bool]:
+        """The kernel of the last launch."""
+        at = ctypes.c_void_p.in_dll(self.state, "launched").value
+        assert at is not None
+        return self.compiled[int(ctypes.string_at(at))]
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple((ctypes.c_uint64 * 7).in_dll(self.state, "shape"))
+
+    def stream(self) -> int:
+        return ctypes.c_uint64.in_dll(self.state, "stream_given").value
+
     def words(self, count: int) -> tuple[int, ...]:
         """The first words of the last launch."""
         return tuple((ctypes.c_uint64 * count).in_dll(self.state, "words"))
 
+    def computing(self) -> AbstractContextManager[None]:
+        """A context in which launches compute."""
+        return self.watching(self._run)
+
     @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Launches compute; an error in one is raised at the end."""
+    def watching(self, look: Callable[[int, Any, int], object]) -> Iterator[None]:
+        """Calls `look` in each launch with the kernel's number, the words and the number of programs. An error in it is
+        raised at the end.
+        """
         failed: list[BaseException] = []
 
         def run(name: bytes, words: Any, programs: int) -> None:
             try:
-                self._run(int(name), words, programs)
+                look(int(name), words, programs)
             except BaseException as error:  # it cannot pass through C
                 failed.append(error)
 
@@ -101,7 +128,7 @@ class FakeGpu:
         kinds = list(launch.arguments.values())
         pointers = [words[n] for n, kind in enumerate(kinds) if kind[0] == "*"]
         numbers = [_number(words[n], kind) for n, kind in enumerate(kinds) if kind[0] != "*"]
-        before = [ctypes.string_at(at, self._bytes_at(at)) for at in pointers]
+        before = [ctypes.string_at(at, self.bytes_at(at)) for at in pointers]
         views = [Memory(n, _DTYPES[kind[1:]], 0) for n, kind in enumerate(kinds) if kind[0] == "*"]
         job = self.interpreter.submit(interpret_kernel, text, launch, programs, before, views, numbers)
         for at, old, new in zip(pointers, before, job.result(), strict=True):
@@ -109,7 +136,7 @@ class FakeGpu:
                 if was != now:
                     ctypes.memset(at + place, now, 1)
 
-    def _bytes_at(self, at: int) -> int:
+    def bytes_at(self, at: int) -> int:
         """The size of the memory behind a pointer: of an input of the test, or of a block of the allocator."""
         for tensor in self.inputs:
             start, size = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
@@ -127,7 +154,7 @@ class FakeGpu:
                 return ctypes.cast(found, ctypes.c_void_p).value or 0
         return 0
 
-    def compiler(self, folder: Path, observer: Callable[[Compiled], object] = lambda compiled: None) -> Compiler:
+    def compiler(self, folder: Path, observer: Callable[[Compiled], None] = lambda compiled: None) -> Compiler:
         """A compiler for graphs of the CPU, as if they were on this GPU, with a store in the folder."""
         return _Imagining(self, Store(folder), observer)
 
@@ -140,7 +167,9 @@ _DTYPES = {
 
 def _number(word: int, kind: str) -> int | float:
     """A number of a launch from its 64 bits."""
-    return ctypes.c_double.from_buffer_copy(ctypes.c_uint64(word)).value if kind == "fp64" else ctypes.c_int64(word).value
+    return (
+        ctypes.c_double.from_buffer_copy(ctypes.c_uint64(word)).value if kind == "fp64" else ctypes.c_int64(word).value
+    )
 
 
 class _Pool(Pool):
@@ -171,7 +200,7 @@ class _Pool(Pool):
 class _Imagining(Compiler):
     """Takes graphs of the CPU for graphs of a GPU that is not there."""
 
-    def __init__(self, gpu: FakeGpu, store: Store, observer: Callable[[Compiled], object]) -> None:
+    def __init__(self, gpu: FakeGpu, store: Store, observer: Callable[[Compiled], None]) -> None:
         super().__init__(store=store, observer=observer)
         self.artefacts.gpu = Gpu(lambda: self.artefacts.toolchain, {}, Driver(str(gpu.library)).path)
         self.artefacts.gpu.workers = gpu.pool

@@ -475,10 +475,9 @@ def _gpu(plan: Plan) -> str:
 
 def _devices(plan: Plan) -> Iterator[str]:
     for line in lines.lines_with_groups(plan):
-        if (
-            isinstance(line, lines.AllocateLine | lines.LaunchLine | lines.DeviceScopeLine | lines.ExternLine)
-            and line.device not in ("", "cpu")
-        ):
+        if isinstance(
+            line, lines.AllocateLine | lines.LaunchLine | lines.DeviceScopeLine | lines.ExternLine
+        ) and line.device not in ("", "cpu"):
             yield line.device
     for region in plan.regions:
         yield from _devices(region)

@@ -249,6 +249,8 @@ def _simple(type: str, value: Argument) -> str:
             return "true" if value else "false"
         case "ScalarType", DType():
             return f"md_{value.torch_name}"
+        case "ScalarType", int():  # a schema has torch's number as a default
+            return str(value)
         case "Layout", Token("layout", "strided"):
             return "0"
         case "MemoryFormat", Token(_, name) if name in _MEMORY_FORMATS:

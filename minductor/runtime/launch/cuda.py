@@ -39,7 +39,7 @@ _TABLE = (
     "cuStreamIsCapturing",
 )
 END, CONSTANT, ARGUMENT = range(3)
-# What a number of programs is computed with. The codes of these operators in minductor_launch.h follow ARGUMENT, in order.
+# What a number of programs is computed with. Their codes in minductor_launch.h follow ARGUMENT, in order.
 OPERATORS: Mapping[int | str, Callable[..., Any]] = MappingProxyType(
     {"+": add, "-": sub, "*": mul, "//": floordiv, "%": mod, "min": min, "max": max}
 )

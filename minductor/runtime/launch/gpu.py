@@ -400,10 +400,7 @@ class Kernels:
             function = _with_scratch(function, launch, binary.scratch)
         return _with_counter(function, self._counters) if metadata.has_counter else function
 
-
-    def _native(
-        self, metadata: LaunchMetadata, files: Mapping[str, bytes], other: Callable[..., int]
-    ) -> NativeKernel:
+    def _native(self, metadata: LaunchMetadata, files: Mapping[str, bytes], other: Callable[..., int]) -> NativeKernel:
         """A binary among the files for a wrapper in C++."""
         binary, launch, kernel = self._loaded(metadata, files)
         made = record(metadata.name, kernel, launch)

@@ -1,8 +1,8 @@
 """Loads a wrapper in C++ as a function of Python.
 
 Takes the wrapper's text for compilation; later the loaded library, the lifted constants, the objects of this process,
-and for a GPU its parts (`cuda_cpp_wrapper.py`). Gives `call(args)` as a built-in function. Refuses (LoadFailed) a torch
-whose Python tensors do not contain the pointer to the C++ tensor.
+and what connects it with a GPU (`cuda_cpp_wrapper.py`). Gives `call(args)` as a built-in function. Refuses (LoadFailed)
+a torch whose Python tensors do not contain the pointer to the C++ tensor.
 
 The unit reads the pointer directly from Python's object, so that no argument costs a call of torch. The pointer's
 offset is found at every start, by comparison with `tensor._cdata`.
@@ -16,7 +16,7 @@ import hashlib
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -24,12 +24,10 @@ from minductor.core.errors import LoadFailed, NonFiniteResult, user_lines
 from minductor.runtime.launch.load import GUARDS, Library, c_api, threads
 from minductor.runtime.launch.profiler_ranges import with_ranges
 
-if TYPE_CHECKING:  # a wrapper for a CPU needs none of it
-    from minductor.runtime.launch.cuda_cpp_wrapper import GpuParts
-
 INCLUDE = Path(__file__).parent / "include"
 LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
 Call = Callable[[list[Any]], Sequence[Any]]
+Connect = Callable[[Library], Mapping[str, Callable[..., Any]]]
 
 # THPVariable_Wrap(const at::TensorBase&), where torch does not publish its address
 _WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
@@ -79,19 +77,20 @@ def launch(
     objects: Mapping[str, Any],
     events: list[Any],
     where: Callable[[str], str] = lambda node: "",
-    gpu: GpuParts | None = None,
+    connect: Connect | None = None,
 ) -> Call:
     """The library's graph as a function. `objects`: the objects of this process that the graph names, and its
     constants.
 
-    `where`: the user's line of an ATen node, for errors of kernels. `gpu`: what a graph for a GPU needs.
+    `where`: the user's line of an ATen node, for errors of kernels. `connect`: connects the library with its GPU, and
+    gives functions for what Python does there; the call keeps it.
     """
     graph = _Graph.from_address(library.required("md_compiled"))
     offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
-    launches = gpu.connect(library) if gpu else {}
+    launches = connect(library) if connect else {}
     is_child = ctypes.pointer(threads().is_child)
     nodes = _text(library, "md_nodes").split()
     places = {key: place for key in nodes if (place := user_lines(map(where, key.split("+"))))}
@@ -102,7 +101,7 @@ def launch(
     capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     # What the graph only points at lives as long as the function, which takes it for its module.
-    held = (bound, constants, gpu)
+    held = (bound, constants, connect)
     plain: Call = function(method, capsule(ctypes.addressof(bound), None, None), held)
     return with_ranges(plain, f"minductor {name}", lambda: plain)
 
