@@ -178,7 +178,7 @@ class Artefacts:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
 
-            connect = self._gpu_parts(entry, env, tell).connect if env.target.is_gpu else None
+            connect = self.gpu_parts(entry, env, tell).connect if env.target.is_gpu else None
             return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where, connect)
         tuner = self.tuner(env, tell)
         kernels = self.kernels(entry, env, tuner)
@@ -197,7 +197,7 @@ class Artefacts:
             entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules(), graphs
         )
 
-    def _gpu_parts(self, entry: Entry, env: Env, tell: Callable[[Tuned], object]) -> GpuParts:
+    def gpu_parts(self, entry: Entry, env: Env, tell: Callable[[Tuned], object] = lambda tuned: None) -> GpuParts:
         """What a wrapper in C++ needs of a GPU."""
         from minductor.runtime.launch.cuda_cpp_wrapper import GpuParts, torch_function
         from minductor.runtime.launch.launch import KERNELS

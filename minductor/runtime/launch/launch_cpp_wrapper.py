@@ -61,8 +61,10 @@ class _Bound(ctypes.Structure):
 
 
 def interface() -> str:
-    """A digest of what compiled units and this file must agree on; it changes with this file and the headers."""
-    files = (Path(__file__), *sorted(INCLUDE.glob("*.h")))
+    """A digest of what compiled units and their loaders must agree on; it changes with these files and the headers."""
+    here = Path(__file__)
+    loaders = (here, here.with_name("cuda_cpp_wrapper.py"), here.with_name("cuda.py"))
+    files = (*loaders, *sorted(INCLUDE.glob("*.h")))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
