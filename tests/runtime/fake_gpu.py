@@ -50,7 +50,9 @@ class FakeGpu:
 
     library: Path
     compiled: list[tuple[str, LaunchMetadata, bool]] = field(default_factory=list[Any])  # text, launch, is_aligned
+    archs: list[str] = field(default_factory=list[str])  # of `compiled`: the architecture
     launched: list[str] = field(default_factory=list[str])  # the names of launches
+    numbers: list[int] = field(default_factory=list[int])  # their numbers in `compiled`
     inputs: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
     scratch: int = 0  # bytes that each program of a kernel uses
 
@@ -76,8 +78,8 @@ class FakeGpu:
         for name in ("launches", "entered", "left", "capturing", "contexts"):
             self.set(name, 0)
         self.answer(*[0] * 8)
-        self.compiled.clear()
-        self.launched.clear()
+        for held in (self.compiled, self.archs, self.launched, self.numbers):
+            held.clear()
         self.scratch = 0
 
     def last(self) -> tuple[str, LaunchMetadata, bool]:
@@ -125,6 +127,7 @@ class FakeGpu:
     def _run(self, number: int, words: Any, programs: int) -> None:
         text, launch, _ = self.compiled[number]
         self.launched.append(launch.name)
+        self.numbers.append(number)
         kinds = list(launch.arguments.values())
         pointers = [words[n] for n, kind in enumerate(kinds) if kind[0] == "*"]
         numbers = [_number(words[n], kind) for n, kind in enumerate(kinds) if kind[0] != "*"]
@@ -181,12 +184,13 @@ class _Pool(Pool):
 
     def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(self._made(*args, **kwargs) if job is compile_kernel else None)
+        done.set_result(self._made(*args, **kwargs) if job is compile_kernel else "12.8")  # `cuda_version`
         return done
 
     def _made(self, text: str, launch: LaunchMetadata, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
         number, scratch = len(self.gpu.compiled), self.gpu.scratch
         self.gpu.compiled.append((text, launch, is_aligned))
+        self.gpu.archs.append(arch)
         count = len(launch.arguments) + launch.has_counter + bool(scratch) + 2
         binary = b"kernel " + bytes([ord("0") + count]) + str(number).encode()
         return KernelFacts(

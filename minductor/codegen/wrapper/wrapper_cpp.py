@@ -483,9 +483,9 @@ def _devices(plan: Plan) -> Iterator[str]:
         yield from _devices(region)
 
 
-def _index(device: str) -> int:
-    """The number of a device in its name; -1 stands for the current device."""
-    return int(device.partition(":")[2] or -1)
+def _index(device: str) -> str:
+    """The number of a GPU as text; a package learns it from its loader."""
+    return device.partition(":")[2] or "md_gpu"
 
 
 def _dtypes(plan: Plan) -> dict[str, DType]:

@@ -265,7 +265,7 @@ def _device(value: Argument) -> tuple[str, str]:
         case Token("device", "cpu"):
             return "0", "0"
         case Token("device", name) if name.partition(":")[0] == "cuda":
-            return "md_cuda()", name.partition(":")[2] or "-1"
+            return "md_cuda()", name.partition(":")[2] or "md_gpu"
         case _:
             raise NotNative(f"a tensor on {value}")
 

@@ -61,16 +61,18 @@ class GpuParts:
     find: FindFunction = torch_function
     held: list[object] = field(default_factory=list[object])  # what the library points at
 
-    def connect(self, library: Library) -> dict[str, Callable[..., int]]:
-        """Fills the tables of a library. Returns a function for each kernel, which launches it from Python."""
+    def connect(self, library: Library) -> tuple[dict[str, Callable[..., int]], list[object]]:
+        """Fills the tables of a library. Returns a function for each kernel, which launches it from Python, and what
+        the library points at.
+        """
         for link in _rows(library.address("md_links"), _Link):
             address = self._find(link.name.decode(), library)
             link.function[0] = address
         if self.kernels is None:
-            return {}
+            return {}, self.held
         self.driver.connect(library)
         rows = list(_rows(library.address("md_kernels"), _Kernel))
-        return {row.name.decode(): self._bound(self.kernels, row) for row in rows}
+        return {row.name.decode(): self._bound(self.kernels, row) for row in rows}, self.held
 
     def _find(self, name: str, library: Library) -> int:
         try:

@@ -34,7 +34,14 @@ from minductor.ir.program.signature import pointer_role
 from minductor.runtime.build.pool import Pool, pool_size
 from minductor.runtime.build.probe import probe, version
 from minductor.runtime.build.toolchain import Toolchain, Unit
-from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, functions_of, kernel_text, load_triton
+from minductor.runtime.build.triton_jobs import (
+    KernelFacts,
+    compile_kernel,
+    cuda_version,
+    functions_of,
+    kernel_text,
+    load_triton,
+)
 from minductor.runtime.launch.counters import Counters
 from minductor.runtime.launch.cuda import (
     ALIGNMENT,
@@ -142,6 +149,10 @@ class Gpu:
         steps = (launch.configured(near) for launch in launches for near in neighbours(launch.choices, launch.config))
         for step in islice(steps, max(0, self.workers.size - len(launches))):
             self._ahead[text, str(step)] = self.workers.submit(compile_kernel, text, step, "cuda", arch)
+
+    def cuda_version(self, arch: str) -> str:
+        """The version of CUDA whose assembler makes the machine code, such as "12.8"; "" if Triton does not say it."""
+        return self.workers.submit(cuda_version, arch).result()
 
     def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
         """The kernels of an artefact from `build`. The tuner chooses between launches if there are several."""

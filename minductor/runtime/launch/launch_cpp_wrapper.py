@@ -27,7 +27,8 @@ from minductor.runtime.launch.profiler_ranges import with_ranges
 INCLUDE = Path(__file__).parent / "include"
 LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
 Call = Callable[[list[Any]], Sequence[Any]]
-Connect = Callable[[Library], Mapping[str, Callable[..., Any]]]
+# connects a library with its GPU; gives functions for what Python does there, and what the library points at
+Connect = Callable[[Library], tuple[Mapping[str, Callable[..., Any]], object]]
 
 # THPVariable_Wrap(const at::TensorBase&), where torch does not publish its address
 _WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
@@ -84,15 +85,14 @@ def launch(
     """The library's graph as a function. `objects`: the objects of this process that the graph names, and its
     constants.
 
-    `where`: the user's line of an ATen node, for errors of kernels. `connect`: connects the library with its GPU, and
-    gives functions for what Python does there; the call keeps it.
+    `where`: the user's line of an ATen node, for errors of kernels. `connect`: connects the library with its GPU.
     """
     graph = _Graph.from_address(library.required("md_compiled"))
     offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
-    launches = connect(library) if connect else {}
+    launches, pointed_at = connect(library) if connect else ({}, None)
     is_child = ctypes.pointer(threads().is_child)
     nodes = _text(library, "md_nodes").split()
     places = {key: place for key in nodes if (place := user_lines(map(where, key.split("+"))))}
@@ -103,7 +103,7 @@ def launch(
     capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     # What the graph only points at lives as long as the function, which takes it for its module.
-    held = (bound, constants, connect)
+    held = (bound, constants, pointed_at)
     plain: Call = function(method, capsule(ctypes.addressof(bound), None, None), held)
     return with_ranges(plain, f"minductor {name}", lambda: plain)
 

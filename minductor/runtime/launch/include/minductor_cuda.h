@@ -24,6 +24,9 @@ MD_LINK(aoti_torch_delete_cuda_guard, struct CUDAGuardOpaque*)
       MD_LINKED(aoti_torch_create_cuda_guard), MD_LINKED(aoti_torch_delete_cuda_guard)
 #define MD_LINKS(...) MD_EXPORT const md_Link md_links[] = {__VA_ARGS__, {nullptr, nullptr}};
 
+// The number of the GPU that a unit works on whose text names none, such as that of a package.
+MD_EXPORT int32_t md_gpu = -1;
+
 // A kernel of the unit. The loader fills in all but its name.
 struct md_Kernel {
   const char* name;
@@ -45,7 +48,7 @@ class md_Scope {
   ~md_Scope() {
     if (guard_ != nullptr) aoti_torch_delete_cuda_guard(guard_);
   }
-  // `number`: that of the device; -1 means the current device.
+  // `number`: that of the device; -1 means the one that is current already.
   bool enter(md_Call& md, int32_t number) {
     index = number;
     if (index >= 0) MD_TRY(md_torch(md, aoti_torch_create_cuda_guard(index, &guard_)));
