@@ -26,7 +26,7 @@ from minductor.runtime.launch.launch import KERNELS
 from minductor.runtime.launch.load import Library
 from minductor.runtime.package.archive import Archive
 from minductor.runtime.package.gpu_binaries import ALIGNED, ANY, CODE, TABLE, unpack
-from minductor.target import by_name, of_capability
+from minductor.target import TARGETS, by_name, of_capability
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class GpuPackage:
         for name, row in json.loads(table).items():
             if here is not None and row["shared"] > here.shared_memory:
                 why = f"{name} needs {row['shared']} bytes of shared memory, and {here.name} has {here.shared_memory}"
-                hint = f"export it with target=({here.name!r}, ...)"
+                hint = "load it on a GPU that has more, or export the program for the CPU"
                 raise PackageElsewhere(str(self.archive.path), why, hint=hint)
 
     def sent(self, data: memoryview) -> torch.Tensor:
@@ -113,7 +113,8 @@ def gpu_package(archive: Archive, manifest: Manifest, gpu: LocalGpu | None) -> G
     found = [code for code in manifest.gpus if here is not None and here.runs(by_name(code.target))]
     if not found:
         major, minor = gpu.capability
-        hint = f"export it with target=('sm_{major}{minor}', ...)"
+        runs = [name for name, row in TARGETS.items() if here is not None and here.runs(row)]
+        hint = f"export it with target={runs[-1]!r}" if runs else "minductor has no target for this GPU"
         raise PackageElsewhere(path, f"it has machine code for {names}, and this GPU is sm_{major}{minor}", hint=hint)
     code = max(found, key=lambda code: int(by_name(code.target).arch))
     _check_driver(path, gpu.driver, code)
