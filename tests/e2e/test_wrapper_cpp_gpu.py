@@ -176,11 +176,11 @@ def test_a_graph_that_the_user_captures(device: Device, tmp_path: Path) -> None:
 
 
 def test_the_device_of_the_caller_stays_current(device: Device, tmp_path: Path) -> None:
-    run, number = made(halved, tmp_path), torch.cuda.device_count() - 1
-    x = torch.randn(1000, device=torch.device("cuda", number))
-    with torch.cuda.device(0):
-        torch.testing.assert_close(run(x), halved(x))
-        assert torch.cuda.current_device() == 0
+    run, x = made(halved, tmp_path), torch.randn(1000, device=device)
+    for number in range(torch.cuda.device_count()):
+        with torch.cuda.device(number):
+            torch.testing.assert_close(run(x), halved(x))
+            assert torch.cuda.current_device() == number
 
 
 def test_no_memory_is_eagers_error(device: Device, tmp_path: Path) -> None:

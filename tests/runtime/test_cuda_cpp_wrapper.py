@@ -57,7 +57,7 @@ def made(
     torch._dynamo.reset()
     compiler = gpu.compiler(folder, (seen if seen is not None else []).append)
     compiler.artefacts.tuning_clock = clock
-    how = {"wrapper": "cpp", **options}
+    how = {"wrapper": "cpp", "verify": True, **options}
     return torch.compile(fn, backend=partial(compiler, options=how), fullgraph=True, dynamic=dynamic)
 
 
@@ -387,8 +387,13 @@ HEADER_FAULTS: dict[str, tuple[str, str, str, Callable[[FakeGpu, Path], None]]] 
     "counter of a graph shared": (HEADER, "if (is_capturing != 0) {", "if (false) {", check_counter),
     "counter for each launch": (HEADER, "if (each->stream == scope.stream) {", "if (false) {", check_counter),
     "counter not zero": (HEADER, "return md_torch(md, aoti_torch_zero_(made.handle));", "return true;", check_counter),
-    "scratch of one program": (HEADER, "{programs * kernel.scratch}", "{kernel.scratch}", check_scratch),
-    "scratch forgotten": (HEADER, "words[count++].pointer = scratch.data<void>();", "", check_scratch),
+    "scratch of one program": (HEADER, "{programs * scratch}", "{scratch}", check_scratch),
+    "scratch forgotten": (
+        HEADER,
+        "words[count++].pointer = memory.data<void>();",
+        "words[count++].pointer = nullptr;",
+        check_scratch,
+    ),
 }
 
 

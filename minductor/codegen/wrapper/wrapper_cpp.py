@@ -292,7 +292,7 @@ class _Function:
         given = ", ".join((*(f"md_lend({name})" for name in line.tensors), *numbers))
         nodes = self.checked("+".join(dict.fromkeys(origin.node for origin in line.origins if origin.node)))
         yield from handle_comment(self.unit.mark, line.handle, line.origins)
-        yield f"MD_TRY(md_launch(md, {kernel.symbol}, md_scope, {{{given}}}, {nodes}));"
+        yield f"MD_TRY({kernel.symbol}(md, md_scope, {{{given}}}, {nodes}));"
         yield from self.event("launch", kernel.symbol)
 
     def launch(self, line: lines.LaunchLine) -> Iterator[str]:
@@ -358,6 +358,11 @@ class _Function:
         yield from self.event("reuse", line.name)
 
     def extern(self, line: lines.ExternLine) -> Iterator[str]:
+        match line.op, line.args:
+            case "higher_order.cond", (Token("tensor"), *_):
+                yield f"bool md_truth{line.handle} = false;"
+            case _:
+                pass
         yield from handle_comment(self.unit.mark, line.handle, line.origins)
         if line.op == ITEM:
             yield from self.item(line)
@@ -409,12 +414,9 @@ class _Function:
         match line.op, line.args:
             case "higher_order.cond", (asked, Region() as yes, Region() as no, *rest):
                 given = rest[0] if rest and isinstance(rest[0], tuple) else ()
-                truth = self.truth(asked)
                 if isinstance(asked, Token):
-                    truth = f"md_truth{line.handle}"
-                    yield f"bool {truth} = false;"
-                    yield f"MD_TRY(md_read(md, {asked.name}, {truth}));"
-                yield f"if ({truth}) {{"
+                    yield f"MD_TRY(md_read(md, {asked.name}, md_truth{line.handle}));"
+                yield f"if ({self.truth(asked, line)}) {{"
                 yield f"  MD_TRY(md_invoke(md, {_region(yes, given)}, {{{into}}}));"
                 yield "} else {"
                 yield f"  MD_TRY(md_invoke(md, {_region(no, given)}, {{{into}}}));"
@@ -428,11 +430,11 @@ class _Function:
                 raise NotNative(line.op)
 
     @staticmethod
-    def truth(asked: Argument) -> str:
-        """The condition of a `cond`, as a C++ expression; of a tensor, the tensor's name."""
+    def truth(asked: Argument, line: lines.ExternLine) -> str:
+        """The condition of the `cond` in a line, as a C++ expression; what a tensor says has been read."""
         match asked:
-            case Token("tensor", name):
-                return name
+            case Token("tensor", _):
+                return f"md_truth{line.handle}"
             case bool():
                 return literal(asked)
             case Expr():

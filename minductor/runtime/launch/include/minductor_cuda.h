@@ -34,6 +34,9 @@ struct md_Kernel {
   const md_Launch* launch;  // null if Python makes all launches
   int64_t scratch;          // bytes of global memory that each program uses
   int64_t has_counter;      // whether a counter of the stream stands behind the arguments
+
+  // Launches the kernel with tensors and numbers. `node`: the ATen nodes of the launch, as one key of the user's lines.
+  bool operator()(md_Call& md, const class md_Scope& scope, md_Values given, const char* node) const;
 };
 #define MD_KERNELS(...) MD_EXPORT md_Kernel md_kernels[] = {__VA_ARGS__, {nullptr}};
 
@@ -128,28 +131,27 @@ __attribute__((cold, noinline)) static bool md_refused(md_Call& md, const md_Lau
   return md_fail(md, "RuntimeError", "CUDA error: %s (%d, at the launch of %s)", md_driver_error(code), code, launch.name);
 }
 
-// Launches a kernel with tensors and numbers. `node`: the ATen nodes of the launch, as one key of the user's lines.
-static bool md_launch(md_Call& md, const md_Kernel& kernel, const md_Scope& scope, md_Values given, const char* node) {
-  const md_Launch* launch = __atomic_load_n(&kernel.launch, __ATOMIC_ACQUIRE);
+inline bool md_Kernel::operator()(md_Call& md, const md_Scope& scope, md_Values given, const char* node) const {
+  const md_Launch* record = __atomic_load_n(&launch, __ATOMIC_ACQUIRE);
   md_Word words[MAX_ARGUMENTS + 4];
   long count = 0;
   for (const md_Value& value : given) {
-    if (kernel.kinds[count] == 't') words[count++].pointer = md_data(value.tensor);
+    if (kinds[count] == 't') words[count++].pointer = md_data(value.tensor);
     else words[count++].integer = value.integer;
   }
-  if (launch == nullptr || !md_takes(*launch, words, count)) return md_launch_by_python(md, kernel, scope.stream, given);
-  const int64_t programs = md_evaluate(launch->programs, words);
+  if (record == nullptr || !md_takes(*record, words, count)) return md_launch_by_python(md, *this, scope.stream, given);
+  const int64_t programs = md_evaluate(record->programs, words);
   if (programs <= 0) return true;
   if (programs > MOST_IN_INT32) {
     md.node = node;
-    return md_fail(md, "OverflowError", "%s would have %lld programs", launch->name, (long long)programs);
+    return md_fail(md, "OverflowError", "%s would have %lld programs", name, (long long)programs);
   }
-  md_Tensor counter, scratch;
-  if (kernel.has_counter) MD_TRY(md_counter(md, scope, counter, words[count++].pointer));
-  if (kernel.scratch != 0) {
-    MD_TRY(md_empty_cuda(md, scratch, md_uint8, {programs * kernel.scratch}, {1}, scope.index));
-    words[count++].pointer = scratch.data<void>();
+  md_Tensor counter, memory;
+  if (has_counter) MD_TRY(md_counter(md, scope, counter, words[count++].pointer));
+  if (scratch != 0) {
+    MD_TRY(md_empty_cuda(md, memory, md_uint8, {programs * scratch}, {1}, scope.index));
+    words[count++].pointer = memory.data<void>();
   }
-  const int code = md_submit(*launch, (unsigned)programs, scope.stream, words);
-  return __builtin_expect(code == 0, 1) || md_refused(md, *launch, code, node);
+  const int code = md_submit(*record, (unsigned)programs, scope.stream, words);
+  return __builtin_expect(code == 0, 1) || md_refused(md, *record, code, node);
 }
