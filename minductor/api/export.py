@@ -123,7 +123,7 @@ def _for_gpus(
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
 
     texts = [(each.env, each.source, each.plan) for each in compiled]
-    made, codes = gpu_entries(texts, compiled[0].compiler, graph, found.gm)
+    made, codes = gpu_entries(texts, compiled[0].compiler, graph, found.gm, manifest)
     choices = tuple(row for each in compiled for row in _choices(each, f"{each.env.target.name}: "))
     operators = dict.fromkeys(op for each in compiled for op in needs_torch(each.plan))
     return made, replace(manifest, gpus=codes, choices=choices, needs_torch=tuple(operators))

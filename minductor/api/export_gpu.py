@@ -7,17 +7,21 @@ compiles for GPUs that are not there, and nothing is measured.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minductor.core.errors import BadArgument, NotExportable
 
 if TYPE_CHECKING:
+    from minductor.codegen.wrapper.wrapper_cpp_package import PackedCode
     from minductor.driver import Compiler
     from minductor.frontend.capture.captured_graph import Graph
-    from minductor.ir.artefact.manifest import GpuCode
+    from minductor.ir.artefact.launch_metadata import LaunchMetadata
+    from minductor.ir.artefact.manifest import GpuCode, Manifest
     from minductor.ir.artefact.source import Source
     from minductor.ir.plan.plan import Plan
     from minductor.target import Env, Target
@@ -60,7 +64,7 @@ def gpu_graph(graph: Graph) -> Graph:
 
 
 def gpu_entries(
-    compiled: Sequence[tuple[Env, Source, Plan]], compiler: Compiler, graph: Graph, gm: Any
+    compiled: Sequence[tuple[Env, Source, Plan]], compiler: Compiler, graph: Graph, gm: Any, manifest: Manifest
 ) -> tuple[dict[str, bytes], tuple[GpuCode, ...]]:
     """The entries of a package for its GPUs, and what its manifest says of them.
 
@@ -69,37 +73,93 @@ def gpu_entries(
         compiler: what builds them.
         graph: the graph that the plans are of.
         gm: its ATen graph, whose nodes have the user's lines.
+        manifest: the manifest of the package so far.
     """
     from minductor.ir.artefact.manifest import GpuCode
+    from minductor.runtime.launch.launch import LIBRARY
 
     entries: dict[str, bytes] = {}
     codes: list[GpuCode] = []
     for env, source, plan in compiled:
-        made = _files(env, source, plan, compiler, graph, gm)
+        made = _files(env, source, plan, compiler, graph, gm, manifest)
         entries.update({f"{env.target.name}_{name}": data for name, data in made.items()})
-        codes.append(GpuCode(env.target.name, compiler.artefacts.gpu.cuda_version(env.target.arch)))
+        library = "" if _needs_python(source) else f"{env.target.name}_{LIBRARY}"
+        codes.append(GpuCode(env.target.name, compiler.artefacts.gpu.cuda_version(env.target.arch), library))
     return entries, tuple(codes)
 
 
-def _files(env: Env, source: Source, plan: Plan, compiler: Compiler, graph: Graph, gm: Any) -> Mapping[str, bytes]:
+def _needs_python(source: Source) -> bool:
+    return "\nMD_PYTHON(" in source.wrapper
+
+
+def _files(
+    env: Env, source: Source, plan: Plan, compiler: Compiler, graph: Graph, gm: Any, manifest: Manifest
+) -> Mapping[str, bytes]:
     """The plan, the texts and the machine code for one target, by the names of files."""
-    from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+    from minductor.codegen.wrapper.wrapper_cpp_package import package_cpp
+    from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
     from minductor.ir.plan.plan_json import plan_json
-    from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR
     from minductor.runtime.launch.launch import KERNELS
-    from minductor.runtime.package.gpu_binaries import ALIGNED, ANY, any_pointer_launches, needed_launches, pack
+    from minductor.runtime.package.gpu_binaries import CODE, pack
     from minductor.runtime.package.package import PLAN
 
-    gpu, arch = compiler.artefacts.gpu, env.target.arch
+    texts = {unit.file: unit.text for unit in source.units}
+    launches = read_launches(texts.get(LAUNCHES, ""))
+    built = _binaries(compiler, texts, plan, graph, env.target.arch) if KERNELS in texts else []
+    packed = pack([(role, files) for role, _, files in built])
+    if not _needs_python(source):
+        code = _packed_code(f"{env.target.name}_{CODE}", plan, launches, built, packed)
+        source = replace(source, wrapper=source.wrapper + package_cpp(manifest, code))
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
-        made = compiler.artefacts.build(source, plan, graph, env, gm, Path(folder), is_launched=True)
-    files = {name: data for name, data in made.items() if name != BINARIES and not name.endswith(".cubin")}
-    files[PLAN] = plan_json(plan).encode()
-    if KERNELS in made:
-        text, launches = made[KERNELS].decode(), default_launches(made[LAUNCHES].decode()).values()
-        packed = [(ALIGNED, made), (ALIGNED, gpu.build(text, needed_launches(launches), arch))]
-        if DESCRIPTOR not in text:  # such kernels are given copies instead
-            symbols = [launch.symbol for launch in launches]
-            packed.append((ANY, gpu.build(text, any_pointer_launches(launches), arch, symbols)))
-        files.update(pack(packed))
-    return files
+        made = compiler.artefacts.build(source, plan, graph, env, gm, Path(folder), is_launched=False)
+    return {**made, PLAN: plan_json(plan).encode(), **packed}
+
+
+def _binaries(
+    compiler: Compiler, texts: Mapping[str, str], plan: Plan, graph: Graph, arch: str
+) -> list[tuple[str, Sequence[LaunchMetadata], Mapping[str, bytes]]]:
+    """All binaries that calls may need: for pointers of a role, the launches and their files.
+
+    They stand in the order in which a host tries them.
+    """
+    from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
+    from minductor.runtime.launch.gpu import DESCRIPTOR
+    from minductor.runtime.launch.launch import KERNELS
+    from minductor.runtime.package.gpu_binaries import ALIGNED, ANY, any_pointer_launches, needed_launches
+
+    text, launches, gpu = texts[KERNELS], read_launches(texts[LAUNCHES]), compiler.artefacts.gpu
+    others, any_pointers = tuple(needed_launches(launches)), tuple(any_pointer_launches(launches))
+    made = compiler.artefacts.build_kernels(text, texts[LAUNCHES], plan, graph, arch)
+    found: list[tuple[str, Sequence[LaunchMetadata], Mapping[str, bytes]]] = [(ALIGNED, launches, made)]
+    found.append((ALIGNED, others, gpu.build(text, others, arch)))
+    if DESCRIPTOR not in text:  # such kernels are given copies instead
+        symbols = [launch.symbol for launch in launches]
+        found.append((ANY, any_pointers, gpu.build(text, any_pointers, arch, symbols)))
+    return found
+
+
+def _packed_code(
+    file: str,
+    plan: Plan,
+    launches: Sequence[LaunchMetadata],
+    built: Sequence[tuple[str, Sequence[LaunchMetadata], Mapping[str, bytes]]],
+    packed: Mapping[str, bytes],
+) -> PackedCode:
+    """The binaries as a host in C loads them."""
+    from minductor.codegen.wrapper.wrapper_cpp_package import PackedBinary, PackedCode
+    from minductor.ir.plan.plan import KernelLine
+    from minductor.runtime.launch.gpu import Binary, kind_letters, launch_of
+    from minductor.runtime.package.gpu_binaries import TABLE
+
+    symbols = [line.symbol for line in plan.lines if isinstance(line, KernelLine)]
+    default, table = {launch.symbol: launch for launch in launches}, json.loads(packed[TABLE])
+    rows: list[PackedBinary] = []
+    for role, metadatas, _ in built:
+        for metadata in metadatas:
+            row = dict(table[role][metadata.name])
+            place = symbols.index(metadata.symbol), row.pop("offset"), row.pop("bytes")
+            binary = Binary(**row)
+            made = launch_of(metadata, binary)
+            counted = (made.kinds, made.programs, made.greatest_index, made.threads, made.shared, made.is_aligned)
+            rows.append(PackedBinary(*place, made.entry, *counted, binary.scratch, metadata.has_counter))
+    return PackedCode(file, rows, [kind_letters(default[symbol]) for symbol in symbols])

@@ -120,7 +120,7 @@ class Artefacts:
 
         `is_launched`: GPU kernels are compiled too, since this machine is going to launch them.
         """
-        from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+        from minductor.ir.artefact.launch_metadata import LAUNCHES
         from minductor.runtime.launch.launch import KERNELS, build, with_wrapper
 
         backend = find_backend(env.target.kind)
@@ -133,10 +133,15 @@ class Artefacts:
             user_lines = partial(_user_lines, plan, gm)
             files = dict(build(source, self.toolchain, folder, env.options, user_lines=user_lines))
         if is_launched and KERNELS in files:
-            launches = default_launches(files[LAUNCHES].decode()).values()
-            text, unaligned = files[KERNELS].decode(), _unaligned_kernels(plan, graph)
-            files.update(self.gpu.build(text, launches, env.target.arch, unaligned))
+            texts = (files[KERNELS].decode(), files[LAUNCHES].decode())
+            files.update(self.build_kernels(*texts, plan, graph, env.target.arch))
         return files
+
+    def build_kernels(self, text: str, launches: str, plan: Plan, graph: Graph, arch: str) -> dict[str, bytes]:
+        """The binaries of a graph's kernels by their default launches; `launches` is the text of LAUNCHES."""
+        from minductor.ir.artefact.launch_metadata import default_launches
+
+        return self.gpu.build(text, default_launches(launches).values(), arch, _unaligned_kernels(plan, graph))
 
     def build_command(self, entry: Entry, env: Env) -> str:
         """The shell's command that builds the library of a stored graph from its units in C++, in their folder."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from torch import Tensor
 from torch.export import Dim
 
 import minductor
+from minductor.commands.unpack import unpack
 from minductor.core.errors import (
     BadArgument,
     NotExportable,
@@ -27,6 +30,7 @@ from minductor.core.errors import (
     WrongInput,
 )
 from minductor.ir.artefact.launch_metadata import INDEX_BITS, LAUNCHES, LaunchMetadata, print_launches
+from minductor.runtime.build.probe import find_compiler
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.launch.cuda import Driver, Launch
 from minductor.runtime.launch.gpu import BINARIES, Binary, Kernels, cubin_name
@@ -36,6 +40,7 @@ from minductor.runtime.package.gpu_binaries import any_pointer_launches, needed_
 from minductor.runtime.package.package_gpu import GpuPackage, LocalGpu
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
 from pytest_plugin.faults.mutants import mutated
+from tests.e2e.hosts import build_host
 from tests.house.rules import ROOT
 from tests.runtime.fake_gpu import FakeGpu, build_driver
 
@@ -261,6 +266,101 @@ print(json.dumps(sorted(sys.modules)))
 """
     ran = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
     assert [name for name in json.loads(ran.stdout) if name.startswith(BANNED)] == []
+
+
+# --- hosts in C
+
+
+KERNEL = """
+#include "{driver}"
+#include <cmath>
+#include <cstdio>
+
+// What the kernel of `Scaled` does; it tells which binary it is.
+static void scale(const char* name, const unsigned long long* words, unsigned) {{
+  std::fprintf(stderr, "binary %s\\n", name);
+  const float* in = reinterpret_cast<const float*>(words[0]);
+  const float* weight = reinterpret_cast<const float*>(words[1]);
+  float* out = reinterpret_cast<float*>(words[2]);
+  for (unsigned long long n = 0; n < words[3]; n++) out[n] = std::tanh(in[n]) * weight[0];
+}}
+__attribute__((constructor)) static void set() {{ run = scale; }}
+"""
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([0.25]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x) * self.weight
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with libraries that stand for the driver's and torch's, whose kernel computes in C++."""
+    folder = tmp_path_factory.mktemp("libraries")
+    unit = folder / "kernel.cpp"
+    unit.write_text(KERNEL.format(driver=ROOT / "tests/runtime/fake_driver.cpp"))
+    command = [*find_compiler(os.environ).command, "-shared", "-fPIC", str(unit), "-o", str(folder / "libcuda.so.1")]
+    subprocess.run(command, check=True)
+    shutil.copy(folder / "libcuda.so.1", folder / "libtorch_cuda.so")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unpacked(layer: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a package of `Scaled`."""
+    folder = tmp_path_factory.mktemp("scaled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minductor.driver.Compiler", lambda: layer.gpu.compiler(folder / "store"))
+        shapes = ({0: Dim("n", min=2, max=1 << 40)},)
+        minductor.export(Scaled(), (torch.randn(64),), folder / "a.zip", dynamic_shapes=shapes, target=TARGETS)
+    assert unpack(folder / "a.zip", folder / "parts") == ("sm_80_kernels.so", "sm_90_kernels.so")
+    return folder / "parts"
+
+
+def call_from_c(host: Path, unpacked: Path, libraries: Path, x: Tensor, shift: int = 0) -> Any:
+    (unpacked / "input").write_bytes(bytes(x.view(torch.uint8).numpy()))
+    places = [str(unpacked / name) for name in ("sm_90_kernels.so", "constants.bin", "output")]
+    torchs = Path(torch.__file__).parent / "lib"
+    environ = {**os.environ, "LD_LIBRARY_PATH": f"{libraries}:{torchs}", "HOST_SHIFT": str(shift)}
+    words = ["6", "1", str(len(x)), str(unpacked / "input")]
+    return subprocess.run([str(host), *places, *words], env=environ, capture_output=True, text=True, check=False)
+
+
+def test_a_host_in_c_runs_it(layer: Made, host: Path, unpacked: Path, libraries: Path) -> None:
+    """Another binary takes a pointer that is not aligned."""
+    for size, shift in ((64, 0), (1000, 0), (64, 4)):
+        x = torch.randn(size)
+        ran = call_from_c(host, unpacked, libraries, x, shift)
+        assert ran.returncode == 0, ran.stderr
+        (number,) = {int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("binary ")}
+        assert (layer.gpu.compiled[number][2], layer.gpu.archs[number]) == (shift == 0, "90")
+        found = torch.frombuffer(bytearray((unpacked / "output").read_bytes()), dtype=torch.float32)
+        torch.testing.assert_close(found, torch.tanh(x) * 0.25)
+    ran = call_from_c(host, unpacked, libraries, torch.randn(1))
+    assert "1 is not among the sizes that were exported" in ran.stderr
+
+
+def test_a_host_in_c_is_told_what_is_missing(host: Path, unpacked: Path, libraries: Path, tmp_path: Path) -> None:
+    x, empty = torch.randn(64), tmp_path / "empty"
+    empty.mkdir()
+    ran = call_from_c(host, unpacked, empty, x)
+    assert ran.returncode == 2 and "minductor: aoti_torch_device_type_cuda: libtorch_cuda.so" in ran.stderr
+    shutil.copytree(unpacked, tmp_path / "parts")
+    (tmp_path / "parts" / "sm_90_cubins.bin").write_bytes(b"short")
+    ran = call_from_c(host, tmp_path / "parts", libraries, x)
+    assert ran.returncode == 2 and "sm_90_cubins.bin is missing or too short" in ran.stderr
+    (tmp_path / "parts" / "sm_90_cubins.bin").write_bytes(bytes(1 << 16))
+    ran = call_from_c(host, tmp_path / "parts", libraries, x)
+    assert ran.returncode == 2 and "does not load the machine code: device kernel image is invalid (200)" in ran.stderr
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_host(tmp_path_factory.mktemp("host"))
 
 
 # --- making a package

@@ -135,8 +135,7 @@ class _Emitter:
     def kernel_records(self) -> Iterator[str]:
         """The records of the kernels for a GPU, and their names."""
         symbols = [kernel.symbol for kernel in self.definitions.values()]
-        if symbols:
-            yield f"MD_KERNELS({', '.join(f'{{{_quoted(symbol)}}}' for symbol in symbols)})"
+        yield f"MD_KERNELS({', '.join(f'{{{_quoted(symbol)}}}' for symbol in symbols) or '{nullptr}'})"
         yield from (f"static const md_Kernel& {symbol} = md_kernels[{n}];" for n, symbol in enumerate(symbols))
 
     def error_tables(self) -> Iterator[str]:

@@ -99,10 +99,12 @@ class GpuCode:
     """The machine code that a package has for one kind of GPU, in entries whose names begin with `target` and "_".
 
     `target`: its name, such as "sm_90". `cuda`: the version of CUDA whose assembler made the code, such as "12.8".
+    `c_library`: the library that a program in C loads, which needs torch, or "".
     """
 
     target: str
     cuda: str
+    c_library: str = ""
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:

@@ -42,6 +42,7 @@ class _Kernel(ctypes.Structure):
         ("launch", ctypes.c_void_p),
         ("scratch", ctypes.c_int64),
         ("has_counter", ctypes.c_int64),
+        ("other", ctypes.c_void_p),
     )
 
 

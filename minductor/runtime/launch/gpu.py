@@ -287,9 +287,8 @@ class Kernels:
         return self._tuner.launch(self._work(launch), "perf", self._candidates(launch), *about)
 
     def kinds(self, symbol: str) -> str:
-        """A letter for each argument of a kernel: t a tensor, i an integer, d a float."""
-        kinds = self._launches[symbol].arguments.values()
-        return "".join("t" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in kinds)
+        """See `kind_letters`; KeyError if there is no such kernel."""
+        return kind_letters(self._launches[symbol])
 
     def native(self, symbol: str) -> NativeKernel:
         """The kernel for a wrapper in C++; KeyError if there is none."""
@@ -422,6 +421,12 @@ class Kernels:
         binary = Binary(**json.loads(files[BINARIES])[metadata.name])
         launch = launch_of(metadata, binary)
         return binary, launch, self._driver.load(files[cubin_name(metadata.name)], launch)
+
+
+def kind_letters(launch: LaunchMetadata) -> str:
+    """A letter for each argument of a kernel: t a tensor, i an integer, d a float."""
+    kinds = launch.arguments.values()
+    return "".join("t" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in kinds)
 
 
 def _sizes(launch: LaunchMetadata) -> list[int]:

@@ -17,6 +17,7 @@ from typing import Any
 from minductor.core.errors import PackageRefused
 from minductor.ir.artefact.launch_metadata import LaunchMetadata
 from minductor.runtime.launch.gpu import BINARIES, cubin_name
+from minductor.runtime.package.archive import ALIGNMENT
 
 TABLE, CODE = "binaries.json", "cubins.bin"  # the entries: a row for each binary, and the binaries one after another
 Files = Mapping[str, bytes]  # of one call of `gpu.py: Gpu.build`
@@ -48,7 +49,7 @@ def pack(made: Iterable[tuple[str, Files]]) -> dict[str, bytes]:
         for name, facts in json.loads(files[BINARIES]).items():
             binary = files[cubin_name(name)]
             rows[role][name] = {**facts, "offset": len(code), "bytes": len(binary)}
-            code += binary
+            code += binary + bytes(ALIGNMENT - len(binary) % ALIGNMENT)
     return {TABLE: json.dumps(rows).encode(), CODE: bytes(code)}
 
 

@@ -34,6 +34,7 @@ struct md_Kernel {
   const md_Launch* launch;  // null if Python makes all launches
   int64_t scratch;          // bytes of global memory that each program uses
   int64_t has_counter;      // whether a counter of the stream stands behind the arguments
+  const md_Kernel* other;   // what is tried where the machine code does not take the arguments; null if there is none
 
   // Launches the kernel with tensors and numbers. `node`: the ATen nodes of the launch, as one key of the user's lines.
   bool operator()(md_Call& md, const class md_Scope& scope, md_Values given, const char* node) const;
@@ -139,7 +140,8 @@ inline bool md_Kernel::operator()(md_Call& md, const md_Scope& scope, md_Values 
     if (kinds[count] == 't') words[count++].pointer = md_data(value.tensor);
     else words[count++].integer = value.integer;
   }
-  if (record == nullptr || !md_takes(*record, words, count)) return md_launch_by_python(md, *this, scope.stream, given);
+  if (record == nullptr || !md_takes(*record, words, count))
+    return other != nullptr ? (*other)(md, scope, given, node) : md_launch_by_python(md, *this, scope.stream, given);
   const int64_t programs = md_evaluate(record->programs, words);
   if (programs <= 0) return true;
   if (programs > MOST_IN_INT32) {

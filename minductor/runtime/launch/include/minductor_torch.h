@@ -184,9 +184,12 @@ static inline int64_t md_threads() {
   return found;
 }
 
+// The device of the memory that a host passes: torch's number of its kind, and its own number.
+static int32_t md_home_type = 0, md_home_index = 0;
+
 static inline bool md_lent(md_Call& md, md_Value& value, const md_tensor& given) {
-  return md_torch(md, aoti_torch_create_tensor_from_blob(given.data, given.ndim, given.sizes, given.strides, 0, given.dtype, 0, 0,
-                                                         &value.tensor));
+  return md_torch(md, aoti_torch_create_tensor_from_blob(given.data, given.ndim, given.sizes, given.strides, 0, given.dtype, md_home_type,
+                                                         md_home_index, &value.tensor));
 }
 
 #include "minductor_control.h"
