@@ -49,10 +49,12 @@ int cuLaunchKernel(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, 
   launched = kernel;
   stream_given = stream;
   if (extra != nullptr) return 1;
-  for (long long i = 0; i < kernel->words; i++) std::memcpy(&words[i], parameters[i], 8);
+  unsigned long long own[64] = {};  // two threads may launch at once
+  for (long long i = 0; i < kernel->words; i++) std::memcpy(&own[i], parameters[i], 8);
+  std::memcpy(words, own, kernel->words * 8);
   int& next = statuses[launches++ % 8];
   const int status = next;
-  if (status == 0 && run != nullptr) run(kernel->name, words, gx);
+  if (status == 0 && run != nullptr) run(kernel->name, own, gx);
   return next = 0, status;
 }
 int capturing = 0;
