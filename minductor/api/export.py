@@ -254,7 +254,7 @@ def _bytes(value: torch.Tensor) -> memoryview:
     if not value.numel():
         return memoryview(b"")
     span = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
-    flat: Any = value.as_strided((span,), (1,)).view(torch.uint8).numpy()
+    flat: Any = value.as_strided((span,), (1,)).view(torch.uint8).cpu().numpy()
     return memoryview(flat)
 
 

@@ -226,12 +226,16 @@ class Layer(nn.Module):
         return F.gelu(self.last(self.norm(self.first(x)))), torch.sort(x)[0], x.shape[0]
 
 
-def test_a_package_that_was_made_on_the_cpu(device: Device, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_traced_here", [False, True], ids=["traced on the CPU", "traced on the GPU"])
+def test_a_package(device: Device, tmp_path: Path, *, is_traced_here: bool) -> None:
     here, model, path = target_of(str(device)), Layer(), tmp_path / "a.zip"
+    given = (torch.randn(8, 64),)
+    if is_traced_here:
+        model, given = model.to(device), (given[0].to(device),)
     assert here is not None
     targets = ("sm_80", *(name for name, row in TARGETS.items() if here.runs(row)))
     shapes = ({0: Dim("rows", min=2, max=256)},)
-    minductor.export(model, (torch.randn(8, 64),), path, dynamic_shapes=shapes, target=targets)
+    minductor.export(model, given, path, dynamic_shapes=shapes, target=targets)
     with torch.cuda.device(torch.device(device)):
         loaded = minductor.load(path)
     eager = copy.deepcopy(model).to(device)

@@ -10,7 +10,7 @@ import gc
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ from torch._dynamo.exc import BackendCompilerFailed
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
+from minductor.codegen.wrapper.wrapper_cpp import wrapper_cpp
 from minductor.core.errors import CorruptEntry, WrapperReplaced
 from minductor.driver import Compiled
-from minductor.runtime.build.toolchain import Toolchain
+from minductor.ir.plan.plan import Plan
+from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.launch import launch_cpp_wrapper
 from minductor.runtime.launch.gpu import Kernels, NativeKernel
+from minductor.target import Env
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
 from pytest_plugin.faults.mutants import mutated
 from tests.runtime.fake_gpu import STREAM, FakeGpu, build_driver
@@ -279,28 +282,28 @@ def check_no_python(gpu: FakeGpu, folder: Path) -> None:
     assert not entered and gpu.number("launches") > 2
 
 
-def check_warm_start(gpu: FakeGpu, folder: Path) -> None:
-    """What a store has is not compiled again; the text is written once."""
-    built: list[object] = []
+def test_nothing_is_compiled_on_a_warm_start(gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass leads from the plan to the text, and what a store has is not compiled again."""
+    built: list[str] = []
     build = Toolchain.compile
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            Toolchain,
-            "compile",
-            lambda self, units, *rest, **how: (built.append(units), build(self, units, *rest, **how)),
-        )
-        for count in (2, 2):  # the wrapper, and the launcher of what Python launches
-            run = made(gpu, folder, halved)
-            run(torch.randn(5000))
-            assert (len(built), len(gpu.compiled)) == (count, 1)
+
+    def counted(self: Toolchain, units: Sequence[Unit], *rest: Any, **how: Any) -> None:
+        built.extend(unit.name for unit in units)
+        build(self, units, *rest, **how)
+
+    def printed(plan: Plan, env: Env) -> str:
+        built.append("text")
+        return wrapper_cpp(plan, env)
+
+    monkeypatch.setattr(Toolchain, "compile", counted)
+    monkeypatch.setattr("minductor.codegen.wrapper.wrapper_cpp.wrapper_cpp", printed)
+    for _ in range(2):
+        made(gpu, tmp_path, halved)(torch.randn(5000))
+        assert built == ["text", "wrapper", "cuda_launch"] and len(gpu.compiled) == 1
 
 
 def test_a_call_enters_no_python(gpu: FakeGpu, tmp_path: Path) -> None:
     check_no_python(gpu, tmp_path)
-
-
-def test_nothing_is_compiled_on_a_warm_start(gpu: FakeGpu, tmp_path: Path) -> None:
-    check_warm_start(gpu, tmp_path)
 
 
 def test_a_torch_without_a_function_is_refused(gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
