@@ -74,7 +74,7 @@ def operators(x: Tensor, y: Tensor) -> Any:
 
 def of_data(x: Tensor, y: Tensor) -> Any:
     rows = torch.nonzero(x[:, 0] > -9)
-    return x[rows[:, 0]] * 2, x * y.sum().item()
+    return x[rows[:, 0]] * 2, x * y.sum().item(), x + (y > 0).sum().item()
 
 
 @pytest.mark.parametrize("fn", [nested, mutated_views, operators, of_data])

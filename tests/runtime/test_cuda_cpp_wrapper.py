@@ -90,13 +90,13 @@ def operators(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 def of_data(x: torch.Tensor, y: torch.Tensor) -> Any:
     rows = torch.nonzero(x[:, 0] > -9)
-    return x[rows[:, 0]] * 2, x * y.sum().item()
+    return x[rows[:, 0]] * 2, x * y.sum().item(), x + (y > 0).sum().item()
 
 
-@pytest.mark.parametrize("fn", [nested, mutated_views, operators, of_data])
-def test_gives_what_eager_gives(gpu: FakeGpu, tmp_path: Path, fn: Callable[..., Any]) -> None:
+def check_results(gpu: FakeGpu, folder: Path, fn: Callable[..., Any]) -> None:
+    """Eager's results, by wrappers in C++."""
     seen: list[Compiled] = []
-    run = made(gpu, tmp_path, fn, seen, dynamic=True)
+    run = made(gpu, folder, fn, seen, dynamic=True)
     for rows in (6, 9, 20):
         given = torch.randn(rows, 16), torch.randn(rows, 16)
         copies = tuple(tensor.clone() for tensor in given)
@@ -108,6 +108,30 @@ def test_gives_what_eager_gives(gpu: FakeGpu, tmp_path: Path, fn: Callable[..., 
         for one, other in zip(tree_leaves((got, given)), tree_leaves((expected, copies)), strict=True):
             torch.testing.assert_close(one, other)
     assert seen and all("wrapper.cpp" in graph.sources for graph in seen)
+
+
+@pytest.mark.parametrize("fn", [nested, mutated_views, operators, of_data])
+def test_gives_what_eager_gives(gpu: FakeGpu, tmp_path: Path, fn: Callable[..., Any]) -> None:
+    check_results(gpu, tmp_path, fn)
+
+
+def change_header(patch: pytest.MonkeyPatch, folder: Path, file: str, old: str, new: str) -> None:
+    """Compiles wrappers with a header in which a text, which occurs there once, is replaced."""
+    copied = folder / "include"
+    shutil.copytree(launch_cpp_wrapper.INCLUDE, copied)
+    text = (copied / file).read_text()
+    assert text.count(old) == 1
+    (copied / file).write_text(text.replace(old, new))
+    patch.setattr(launch_cpp_wrapper, "INCLUDE", copied)
+
+
+@pytest.mark.parametrize("fn", [nested, of_data])
+def test_torch_reads_a_number_out_of_memory_elsewhere(
+    gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fn: Callable[..., Any]
+) -> None:
+    here = "static inline bool md_is_here(const md_Tensor& tensor) {"
+    change_header(monkeypatch, tmp_path, "minductor_torch.h", here, f"{here} return false;")
+    check_results(gpu, tmp_path, fn)
 
 
 def test_the_sizes_of_a_call_take_a_variant(gpu: FakeGpu, tmp_path: Path) -> None:
@@ -406,12 +430,7 @@ def test_each_fault_of_a_header_is_noticed(
     gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     file, old, new, law = HEADER_FAULTS[fault]
-    folder = tmp_path / "include"
-    shutil.copytree(launch_cpp_wrapper.INCLUDE, folder)
-    text = (folder / file).read_text()
-    assert text.count(old) == 1
-    (folder / file).write_text(text.replace(old, new))
-    monkeypatch.setattr(launch_cpp_wrapper, "INCLUDE", folder)
+    change_header(monkeypatch, tmp_path, file, old, new)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         law(gpu, tmp_path)
 
