@@ -65,6 +65,7 @@ WRAPPERS: Mapping[str, Part] = MappingProxyType(
         "fx": "minductor.codegen.wrapper.wrapper_fx:wrapper_fx",
     }
 )
+_NATIVE: Mapping[str, Part] = MappingProxyType({**WRAPPERS, "cpp": "minductor.codegen.wrapper.wrapper_cpp:wrapper_cpp"})
 
 
 class Artefact(Protocol):
@@ -150,12 +151,15 @@ BUILT_IN: Mapping[str, Backend] = MappingProxyType(
         "cpu": Backend(
             kind="cpu",
             kernels="minductor.codegen.cpp.cpp_kernels:cpp",
-            wrappers=MappingProxyType({**WRAPPERS, "cpp": "minductor.codegen.wrapper.wrapper_cpp:wrapper_cpp"}),
+            wrappers=_NATIVE,
             capabilities=("bf16", "float64"),
         ),
         **{
             kind: Backend(
-                kind=kind, kernels="minductor.codegen.triton.triton_kernels:triton", capabilities=("bf16", "float64")
+                kind=kind,
+                kernels="minductor.codegen.triton.triton_kernels:triton",
+                wrappers=_NATIVE if kind == "cuda" else WRAPPERS,
+                capabilities=("bf16", "float64"),
             )
             for kind in ("interpret", "cuda", "hip")
         },

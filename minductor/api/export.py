@@ -1,7 +1,8 @@
 """Writes a program into a package: one file that `minductor.load` runs without this compiler.
 
-Takes a function, a module or a torch.export.ExportedProgram, example arguments and a path. Gives the Manifest of the
-file. Refuses what has no meaning outside of this process, and devices other than the CPU (NotExportable).
+Takes a function, a module or a torch.export.ExportedProgram, example arguments, a path, and the names of targets. Gives
+the Manifest of the file. Refuses what has no meaning outside of this process, and devices other than the CPU and GPUs
+of NVIDIA (NotExportable). `export_gpu.py` makes the part of a package that GPUs run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from minductor.ir.artefact.source import Source
     from minductor.ir.plan.plan import Plan
     from minductor.ir.report.report import Report
-    from minductor.target import Env
+    from minductor.target import Env, Target
 
 Bytes = bytes | memoryview
 
@@ -49,9 +50,12 @@ def export(
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    target: str | Sequence[str] | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Manifest:
-    """Compiles a program for inference on this machine's CPU into a package file. The program is traced, not run.
+    """Compiles a program for inference into a package file: for this machine's CPU, or for GPUs that need not be here.
+
+    The program is traced, not run.
 
     Args:
         program: a function or a torch.nn.Module, which `torch.export` traces, or a torch.export.ExportedProgram.
@@ -59,6 +63,8 @@ def export(
         path: the file to write; a file that is there is replaced.
         kwargs: example arguments by name.
         dynamic_shapes: the sizes that may vary, as torch.export.export takes them.
+        target: "cpu", or the names of one or more GPU targets: the package has machine code for each, such as
+            ("sm_80", "sm_90"). None means the option "target", or the CPU. `args` and weights may be on the CPU.
         options: values by option name, as torch.compile(options=...) takes them.
 
     Returns:
@@ -67,9 +73,10 @@ def export(
     Raises:
         BadArgument, BadCall: an argument is of another kind than it is used for, or the program does not take it.
         UnknownOption, BadOptionValue: an option does not exist, or does not take its value.
+        UnknownTarget: there is no target of that name.
         NotExportable: the program needs this process or another device, is not one graph, or `path` cannot be written.
     """
-    from minductor.backends import find_target
+    from minductor.api.export_gpu import gpu_targets
     from minductor.frontend.capture.capture import capture
     from minductor.frontend.exported.exported_program import export_program, read_program, refusing_eager
     from minductor.runtime.package import package
@@ -79,22 +86,18 @@ def export(
     check_exported("export", program, args, kwargs, dynamic_shapes)
     place = user_path("the path of a package", path)
     check_place(place)
-    named: Any = mapping_of(options).get("target") or "cpu"
-    target = find_target(named)
-    if target.kind != "cpu":
-        hint = "leave the target out; minductor.compile_only compiles for a GPU"
-        raise NotExportable(f"a program for {target.name}", "packages run on the CPU", hint=hint)
-    env = _env(options)
-    rewrites = ExportRewrites((), env, folds=True)
+    gpus = gpu_targets(target, mapping_of(options).get("target"))
+    envs = [_env(options, each) for each in gpus] or [_env(options)]
+    rewrites = ExportRewrites((), envs[0], folds=True)  # GPUs share what they are traced to
     found = read_program(export_program(program, args, kwargs, dynamic_shapes), rewrites.rewrite_program)
     with refusing_eager():
         rewritten = rewrites.rewrite_aten(found.gm)
-        graph = capture(found.gm, "inference")
-        _check(graph)
-        compiled = _compiled(graph, env, rewritten, options)
+        graph = _checked(capture(found.gm, "inference"), has_gpus=bool(gpus))
+        compiled = [_compiled(graph, env, rewritten, options) for env in envs]
     weights, constants = _weights(graph, found)
-    manifest = _manifest(found, graph, compiled, weights)
-    entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in _files(compiled, manifest).items()}
+    manifest = _manifest(found, graph, compiled[0], weights)
+    made, manifest = _for_gpus(compiled, manifest, graph, found) if gpus else (_files(compiled[0], manifest), manifest)
+    entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in made.items()}
     entries[package.CONSTANTS] = constants
     manifest = replace(manifest, digests={name: _digest(pieces) for name, pieces in entries.items()})
     write_archive(place, {package.MANIFEST: [manifest.text().encode()], **entries})
@@ -112,25 +115,54 @@ class _Compiled:
     report: Report
 
 
-def _check(graph: Graph) -> None:
-    """Raises NotExportable if the graph needs an object of this process, or a device other than the CPU."""
+def _for_gpus(
+    compiled: Sequence[_Compiled], manifest: Manifest, graph: Graph, found: Exported
+) -> tuple[dict[str, bytes], Manifest]:
+    """The entries of a package for GPUs, and its manifest with the facts of all targets."""
+    from minductor.api.export_gpu import gpu_entries
+    from minductor.codegen.wrapper.wrapper_cpp import needs_torch
+
+    texts = [(each.env, each.source, each.plan) for each in compiled]
+    made, codes = gpu_entries(texts, compiled[0].compiler, graph, found.gm, manifest)
+    choices = tuple(row for each in compiled for row in _choices(each, f"{each.env.target.name}: "))
+    operators = dict.fromkeys(op for each in compiled for op in needs_torch(each.plan))
+    return made, replace(manifest, gpus=codes, choices=choices, needs_torch=tuple(operators))
+
+
+def _checked(graph: Graph, *, has_gpus: bool) -> Graph:
+    """The graph; moved to the GPU, if the program is for GPUs: it may have been traced on the CPU or on one GPU.
+
+    Raises NotExportable if the graph needs an object of this process, or a device that the package does not run on.
+    """
+    from minductor.api.export_gpu import gpu_graph
     from minductor.frontend.capture.captured_graph import TensorMeta
 
     regions = {region.name for region in graph.regions}
     for name, value in graph.live.externals.items():
         if name not in regions:
             raise NotExportable(name, f"it is a {type(value).__name__} of this process")
+    found = ""  # the GPU of the graph
     for given in (*graph.inputs, *graph.constants):
-        if isinstance(given.meta, TensorMeta) and given.meta.device != "cpu":
-            raise NotExportable(given.name, f"it is on {given.meta.device}, and packages run on the CPU")
+        if not isinstance(given.meta, TensorMeta) or given.meta.device == "cpu":
+            continue
+        device = given.meta.device
+        if not has_gpus or device.partition(":")[0] != "cuda":
+            hint = "target=('sm_80', 'sm_90') exports for GPUs" if device.startswith("cuda") else ""
+            why = f"it is on {device}, and this package is for {'GPUs of NVIDIA' if has_gpus else 'the CPU'}"
+            raise NotExportable(given.name, why, hint=hint)
+        if found not in ("", device):
+            raise NotExportable(given.name, f"it is on {device}, and another tensor on {found}: a package has one GPU")
+        found = device
+    return gpu_graph(graph) if has_gpus else graph
 
 
-def _env(options: Mapping[str, object] | None) -> Env:
+def _env(options: Mapping[str, object] | None, gpu: Target | None = None) -> Env:
     from minductor.backends import find_target
     from minductor.options import Options
     from minductor.target import Env
 
-    return Env(Options.parse(None, {"wrapper": "cpp", **(options or {})}), find_target("cpu"))
+    chosen = {"wrapper": "cpp", **(options or {}), **({"target": gpu.name} if gpu else {})}
+    return Env(Options.parse(None, chosen), gpu or find_target("cpu")).supported()[0]
 
 
 def _compiled(graph: Graph, env: Env, rewritten: Rewritten, options: Mapping[str, object] | None) -> _Compiled:
@@ -138,12 +170,18 @@ def _compiled(graph: Graph, env: Env, rewritten: Rewritten, options: Mapping[str
     from minductor.backends import find_backend
     from minductor.driver import Compiler
 
-    compiler = Compiler()
+    compiler, backend = Compiler(), find_backend(env.target.kind)
     trace_rewrites(compiler.trace(env), "inference", rewritten)
     with warnings.catch_warnings():
-        if "wrapper" not in (options or {}):
+        if env.target.is_gpu:
+            warnings.simplefilter("error", WrapperReplaced)
+        elif "wrapper" not in (options or {}):
             warnings.simplefilter("ignore", WrapperReplaced)
-        return _Compiled(compiler, env, *compiler.compile_program(graph, env, find_backend("cpu"), is_measured=True))
+        try:
+            made = compiler.compile_program(graph, env, backend, is_measured=not env.target.is_gpu)
+        except WrapperReplaced as replaced:
+            raise NotExportable(f"a program for {env.target.name}", replaced.why) from replaced
+        return _Compiled(compiler, env, *made)
 
 
 def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
@@ -175,6 +213,9 @@ def _c_library(compiled: _Compiled) -> str:
     """The name of the library in the package that a host in C loads; "" if a call needs Python."""
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
     from minductor.runtime.launch.launch import LIBRARY, WRAPPER_CPP
+
+    if compiled.env.target.is_gpu:
+        return ""
     from minductor.runtime.package.package import PLAIN
 
     if compiled.source.wrapper_file != WRAPPER_CPP or "\nMD_PYTHON(" in compiled.source.wrapper:
@@ -213,7 +254,7 @@ def _bytes(value: torch.Tensor) -> memoryview:
     if not value.numel():
         return memoryview(b"")
     span = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
-    flat: Any = value.as_strided((span,), (1,)).view(torch.uint8).numpy()
+    flat: Any = value.as_strided((span,), (1,)).view(torch.uint8).cpu().numpy()
     return memoryview(flat)
 
 
@@ -252,12 +293,18 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
         weights=weights,
         needs_torch=needs_torch(compiled.plan),
         c_library=_c_library(compiled),
-        choices=(
-            *((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in compiled.report.choices),
-            *((f"{kernel} variant", taken) for kernel, taken, by, _, _ in compiled.report.variants if by == "measure"),
-        ),
+        choices=tuple(_choices(compiled)),
         digests={},
     )
+
+
+def _choices(compiled: _Compiled, before: str = "") -> Iterator[tuple[str, str]]:
+    """Each choice and the option that was taken; `before` stands before the name of the kernel."""
+    for kernel, choice, _, taken, _ in compiled.report.choices:
+        yield f"{before}{kernel} {choice}", taken
+    for kernel, taken, by, _, _ in compiled.report.variants:
+        if by == "measure" or compiled.env.target.is_gpu:
+            yield f"{before}{kernel} variant", taken
 
 
 def _tree(spec: Any, what: str) -> Any:

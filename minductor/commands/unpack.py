@@ -26,16 +26,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="a folder that does not exist yet")
     given = parser.parse_args(argv)
     try:
-        library = unpack(given.package, given.folder)
+        libraries = unpack(given.package, given.folder)
     except MinductorError as error:
         print(f"minductor unpack: {error}", file=sys.stderr)
         return 1
-    print(f"A host in C loads {given.folder / library}" if library else "Only minductor.load runs it: it needs Python.")
+    loads = " or ".join(str(given.folder / library) for library in libraries)
+    print(f"A host in C loads {loads}" if loads else "Only minductor.load runs it: it needs Python.")
     return 0
 
 
-def unpack(package: Path, folder: Path) -> str:
-    """Writes the files into `folder`. Returns the name of the library for a host in C; "" if the package has none."""
+def unpack(package: Path, folder: Path) -> tuple[str, ...]:
+    """Writes the files into `folder`. Returns the names of the libraries for a host in C: one, or one for each GPU."""
     from minductor.runtime.launch.launch_cpp_wrapper import INCLUDE
     from minductor.runtime.package.archive import open_archive
     from minductor.runtime.package.package import read_manifest
@@ -52,4 +53,5 @@ def unpack(package: Path, folder: Path) -> str:
     for name, data in archive.entries.items():
         (folder / name).write_bytes(data)
     (folder / HEADER).write_bytes((INCLUDE / HEADER).read_bytes())
-    return manifest.c_library
+    found = (manifest.c_library, *(code.c_library for code in manifest.gpus))
+    return tuple(library for library in found if library)

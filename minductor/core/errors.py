@@ -479,8 +479,9 @@ class NoAheadOfTime(MinductorError, code="MD086"):
 class PackageElsewhere(MinductorError, code="MD083"):
     """A valid package that this machine, or this version of torch, cannot run."""
 
-    def __init__(self, path: str, why: str) -> None:
-        hint = "export it on this machine, with this torch and minductor"
+    def __init__(
+        self, path: str, why: str, *, hint: str = "export it on this machine, with this torch and minductor"
+    ) -> None:
         super().__init__("this package does not run here", where=path, why=why, hint=hint)
 
 

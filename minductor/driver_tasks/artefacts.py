@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from minductor.runtime.build.toolchain import Toolchain
     from minductor.runtime.graphs.graph_chain import GraphChain, WrapperGraphs
     from minductor.runtime.graphs.graph_driver import GraphDriver
+    from minductor.runtime.launch.cuda_cpp_wrapper import GpuParts
     from minductor.runtime.launch.gpu import Gpu
     from minductor.runtime.launch.launch import Bind
     from minductor.runtime.store.store import Entry, Store
@@ -66,6 +67,8 @@ class Artefacts:
         self._graph_driver = graph_driver
         # by what torch knows of a graph of Dynamo's while it compiles it, forward and backward
         self._chains: WeakKeyDictionary[Any, GraphChain] = WeakKeyDictionary()
+        # gives the address of one of torch's functions for CUDA; None: those of the torch of this process
+        self.torch_function: Callable[[str], int] | None = None
         self.measured = 0  # how many times a clock was asked, to choose between ways to compute the same
 
     @cached_property
@@ -117,7 +120,7 @@ class Artefacts:
 
         `is_launched`: GPU kernels are compiled too, since this machine is going to launch them.
         """
-        from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+        from minductor.ir.artefact.launch_metadata import LAUNCHES
         from minductor.runtime.launch.launch import KERNELS, build, with_wrapper
 
         backend = find_backend(env.target.kind)
@@ -130,10 +133,15 @@ class Artefacts:
             user_lines = partial(_user_lines, plan, gm)
             files = dict(build(source, self.toolchain, folder, env.options, user_lines=user_lines))
         if is_launched and KERNELS in files:
-            launches = default_launches(files[LAUNCHES].decode()).values()
-            text, unaligned = files[KERNELS].decode(), _unaligned_kernels(plan, graph)
-            files.update(self.gpu.build(text, launches, env.target.arch, unaligned))
+            texts = (files[KERNELS].decode(), files[LAUNCHES].decode())
+            files.update(self.build_kernels(*texts, plan, graph, env.target.arch))
         return files
+
+    def build_kernels(self, text: str, launches: str, plan: Plan, graph: Graph, arch: str) -> dict[str, bytes]:
+        """The binaries of a graph's kernels by their default launches; `launches` is the text of LAUNCHES."""
+        from minductor.ir.artefact.launch_metadata import default_launches
+
+        return self.gpu.build(text, default_launches(launches).values(), arch, _unaligned_kernels(plan, graph))
 
     def build_command(self, entry: Entry, env: Env) -> str:
         """The shell's command that builds the library of a stored graph from its units in C++, in their folder."""
@@ -175,7 +183,8 @@ class Artefacts:
             from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
 
-            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where)
+            connect = self.gpu_parts(entry, env, tell).connect if env.target.is_gpu else None
+            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where, connect)
         tuner = self.tuner(env, tell)
         kernels = self.kernels(entry, env, tuner)
         if WRAPPER_FX in entry.contents:
@@ -192,6 +201,15 @@ class Artefacts:
         return launch(
             entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where, written.modules(), graphs
         )
+
+    def gpu_parts(self, entry: Entry, env: Env, tell: Callable[[Tuned], object] = lambda tuned: None) -> GpuParts:
+        """What a wrapper in C++ needs of a GPU."""
+        from minductor.runtime.launch.cuda_cpp_wrapper import GpuParts, torch_function
+        from minductor.runtime.launch.launch import KERNELS
+
+        has_kernels, place = KERNELS in entry.contents, (env.target.arch, self.store_of(env))
+        kernels = self.gpu.kernels(entry, *place, self.tuner(env, tell)) if has_kernels else None
+        return GpuParts(self.gpu.driver, kernels, self.torch_function or torch_function)
 
     def _graphs(
         self, env: Env, role: str, where: Callable[[str], str], tell: Callable[[str], object]
@@ -221,7 +239,7 @@ class Artefacts:
         if backend.load and backend.launch:
             has_kernels = not entry.contents.keys() <= OF_EVERY_GRAPH
             return partial(resolve(backend.launch), resolve(backend.load)(entry, env)) if has_kernels else None
-        if LIBRARY in entry.contents:
+        if LIBRARY in entry.contents and not env.target.is_gpu:
             from minductor.runtime.launch.load import load_library
 
             return load_library(entry.file(LIBRARY)).bind

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from minductor.driver_tasks.artefacts import Artefacts
     from minductor.frontend.capture.captured_graph import Graph
     from minductor.runtime.store.store import Entry
-    from minductor.target import Target
+    from minductor.target import Env, Target
 
 EXAMPLE, CONSTANTS, RUN, ATEN = "example.json", "constants.pt", "run.py", "aten_graph.py"
 TORCHS = ("aten.", "prims.", "mkldnn.", "higher_order.")  # operators that every process has
@@ -128,7 +129,15 @@ def native_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:
     from minductor.runtime.launch.load import load_library
 
     folder, about = Path(file).parent, _about_with_operators(file)
-    return launch_cpp_wrapper.launch(load_library(folder / LIBRARY), about["graph"], _constants(folder), [])
+    if missing := _missing(about):
+        return partial(_refuse, missing)
+    connect = None
+    if _is_cuda(about):
+        artefacts, entry, env = _loaded(folder, about)
+        connect = artefacts.gpu_parts(entry, env).connect
+    return launch_cpp_wrapper.launch(
+        load_library(folder / LIBRARY), about["graph"], _constants(folder), [], connect=connect
+    )
 
 
 def fx_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:
@@ -225,6 +234,15 @@ def _missing(about: Mapping[str, Any]) -> str:
 
 def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable[..., Any]]:
     """A function from a kernel's symbol to the kernel. GPU kernels that were not compiled yet are compiled now."""
+    if missing := _missing(about):
+        return lambda symbol: partial(_refuse, missing)
+    artefacts, entry, env = _loaded(folder, about)
+    bind = artefacts.kernels(entry, env)
+    return bind or (lambda symbol: partial(_refuse, f"there is no kernel {symbol}"))
+
+
+def _loaded(folder: Path, about: Mapping[str, Any]) -> tuple[Artefacts, Entry, Env]:
+    """What loads the kernels in a folder, their files, and the target. GPU kernels are compiled if need be."""
     from minductor.backends import find_target
     from minductor.driver_tasks.artefacts import Artefacts
     from minductor.driver_tasks.stores import Stores
@@ -235,16 +253,13 @@ def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable
     from minductor.runtime.store.store import Entry
     from minductor.target import Env
 
-    if missing := _missing(about):
-        return lambda symbol: partial(_refuse, missing)
     stores, env = Stores(os.environ, None), Env(Options(), find_target(about["target"]))
     artefacts = Artefacts(os.environ, lambda env: stores.of(env.options.cache_dir))
     contents = {name: (folder / name).read_bytes() for name in about["files"]}
     if _is_cuda(about) and KERNELS in contents and BINARIES not in contents:
         launches = default_launches(contents[LAUNCHES].decode()).values()
         contents.update(artefacts.gpu.build(contents[KERNELS].decode(), launches, env.target.arch))
-    bind = artefacts.kernels(Entry("", "main", folder, contents), env)
-    return bind or (lambda symbol: partial(_refuse, f"there is no kernel {symbol}"))
+    return artefacts, Entry("", "main", folder, contents), env
 
 
 def _refuse(why: str, *args: Any) -> Any:

@@ -41,6 +41,9 @@ GRAPH_PARTITION, GRAPH_POOL = f"{GRAPHS}.graph_partition", f"{GRAPHS}.graph_pool
 GRAPH_CHAIN = f"{GRAPHS}.graph_chain"
 RECORDING = f"{GRAPHS}.graph_recording"
 PARTITIONS = "minductor.codegen.wrapper.wrapper_partitions"
+CPP_CALLS = "minductor.codegen.wrapper.wrapper_cpp_calls"
+CPP_WRAPPER = "minductor.runtime.launch.cuda_cpp_wrapper"
+PACKAGE, PACKAGE_GPU = "minductor.runtime.package.package", "minductor.runtime.package.package_gpu"
 ATTENTION = "minductor.frontend.rewrites.attention"
 ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
 
@@ -379,4 +382,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("graph-streams-alike", GRAPH_PARTITION, "CapturedPartition._case", "key = (stream,", "key = (0,"),
     Mutant("partition-write-forgotten", PARTITIONS, "_kept_roots", "not given.is_donated", "given.is_donated"),
     Mutant("partition-view-of-copy", PARTITIONS, "_function", "roots[line.name] not in made", "not made"),
+    # --- wrappers in C++ for GPUs
+    Mutant("native-devices-mixed", MEMORY, "_Planner._device_of", "if len(devices) == 1", "if devices"),
+    Mutant("native-wrong-function", CPP_CALLS, "call", 'line.device.partition(":")[0]', '"cpu"'),
+    Mutant("native-winner-untold", CPP_WRAPPER, "GpuParts._until_known", "self._tell(row, taken[0])", "pass"),
+    Mutant("package-oldest-code", PACKAGE_GPU, "gpu_package", "max(found,", "min(manifest.gpus,"),
+    Mutant("package-driver-unseen", PACKAGE_GPU, "_check_driver", "// 1000 <", "// 1000 < 0 *"),
+    Mutant("package-any-pointers-aligned", PACKAGE_GPU, "GpuPackage._kernels", "files(ANY, ", "files(ALIGNED, "),
+    Mutant("package-gpu-state-shared", PACKAGE, "load", "copied(value, value.shape, value.stride())", "value"),
+    Mutant("native-scratch-untold", CPP_WRAPPER, "GpuParts._tell", "kernel.scratch, kernel", "0, kernel"),
 )

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +15,8 @@ from torch.export import Dim
 import minductor
 from minductor.__main__ import main
 from minductor.bench import models
-from minductor.runtime.launch.launch_cpp_wrapper import INCLUDE
 from minductor.runtime.package.archive import write_archive
-from tests.house.rules import ROOT
+from tests.e2e.hosts import build_host
 
 DTYPES = {torch.uint8: 0, torch.int64: 4, torch.float32: 6, torch.float64: 7, torch.bool: 11}
 TORCH = Path(torch.__file__).parent / "lib"
@@ -26,12 +24,7 @@ TORCH = Path(torch.__file__).parent / "lib"
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of host.c, by the compiler of C."""
-    built = tmp_path_factory.mktemp("host") / "host"
-    compiler = shutil.which("cc") or shutil.which("gcc") or "cc"
-    command = [compiler, "-std=c11", "-Wall", "-Werror", "-O1", f"-I{INCLUDE}", str(ROOT / "tests/e2e/host.c")]
-    subprocess.run([*command, "-o", str(built), "-ldl"], check=True)
-    return built
+    return build_host(tmp_path_factory.mktemp("host"))
 
 
 def call(host: Path, folder: Path, library: str, inputs: Sequence[Tensor], *, with_torch: bool) -> Any:

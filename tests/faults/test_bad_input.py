@@ -202,8 +202,8 @@ PYTHON = (
     Row("export", lambda: minductor.export(f, (X,), "a.zip", options=5), *OPTIONS),
     Row(
         "export",
-        lambda: minductor.export(f, (X,), "a.zip", options={"target": "sm_90"}),
-        *(errors.NotExportable, "packages run on the CPU", "leave the target out"),
+        lambda: minductor.export(f, (X,), "a.zip", target=("cpu", "sm_90")),
+        *(errors.NotExportable, "not on both", "one package for each kind of device"),
     ),
     Row("load", lambda: minductor.load("."), errors.PackageRefused, "it is a folder", "minductor.export wrote"),
     Row("load", lambda: minductor.load("/dev/null"), errors.PackageRefused, "no ordinary file", "minductor.export"),

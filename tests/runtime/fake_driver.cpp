@@ -1,4 +1,5 @@
-// Stands for libcuda.so.1: keeps what it is asked, and gives the statuses that a test sets.
+// Stands for libcuda.so.1: keeps what it is asked, and gives the statuses that a test sets. Also for what wrappers in C++
+// call in libtorch_cuda.so: its device is the CPU.
 #include <cstring>
 
 extern "C" {
@@ -14,6 +15,7 @@ int statuses[8];  // of the next launches, in turn
 int launches = 0, contexts = 0;
 const void* launched = nullptr;
 unsigned long long shape[7], stream_given = 0, words[64];
+void (*run)(const char* kernel, const unsigned long long* words, unsigned programs) = nullptr;  // what computes
 
 int cuInit(unsigned) { return 0; }
 int version = 12080;
@@ -47,12 +49,28 @@ int cuLaunchKernel(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, 
   launched = kernel;
   stream_given = stream;
   if (extra != nullptr) return 1;
-  for (long long i = 0; i < kernel->words; i++) std::memcpy(&words[i], parameters[i], 8);
+  unsigned long long own[64] = {};  // two threads may launch at once
+  for (long long i = 0; i < kernel->words; i++) std::memcpy(&own[i], parameters[i], 8);
+  std::memcpy(words, own, kernel->words * 8);
   int& next = statuses[launches++ % 8];
   const int status = next;
+  if (status == 0 && run != nullptr) run(kernel->name, own, gx);
   return next = 0, status;
 }
+int capturing = 0;
+int cuStreamIsCapturing(void*, int* status) { return *status = capturing, 0; }
 int cuPointerGetAttribute(int* value, int attribute, unsigned long long) { return *value = attribute - 6, 0; }
 int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = kernels + device, 0; }
 int cuCtxSetCurrent(void* context) { return contexts += static_cast<Kernel*>(context) - kernels, 0; }
+
+int device_type = 0, entered = 0, left = 0, device = -1;  // device: the number of the one that was entered last
+int aoti_torch_device_type_cuda() { return device_type; }
+int aoti_torch_get_current_cuda_stream(int index, void** stream) {
+  return *stream = reinterpret_cast<void*>(0x7E57l + index), 0;
+}
+int aoti_torch_create_cuda_guard(int index, void** guard) {
+  device = index;
+  return *guard = &device, entered++, 0;
+}
+int aoti_torch_delete_cuda_guard(void*) { return left++, 0; }
 }

@@ -4,7 +4,8 @@ The input is a Plan: the lines of the wrapper in order. The output is one text, 
 `wrapper` names:
 
 - `wrapper_python.py`: a Python module with `call(args)`. Every plan has this form.
-- `wrapper_cpp.py`: one C++ function, which costs less time per call. It refuses (NotNative) plans that need Python.
+- `wrapper_cpp.py`: one C++ function, which costs less time per call, for CPUs and for GPUs of NVIDIA. It refuses
+  (NotNative) plans that need Python.
 - `wrapper_fx.py`: a torch.fx graph as JSON (`ir/artefact/fx_graph.py`), for other tools to read and change.
 
 Their helpers:

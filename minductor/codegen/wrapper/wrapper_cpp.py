@@ -3,10 +3,12 @@
 Takes a Plan. Gives one translation unit. Its tensors are `md_Tensor`, which the included header defines: as torch's
 tensors (minductor_torch.h), or as memory of its own (minductor_plain.h) for plans that call no operator of torch.
 Refuses (NotNative) a plan that needs Python for more than single calls: operators with regions other than `cond`,
-`while_loop` and `invoke_subgraph`, numbers that C++ computes differently, several devices, and `verify_memory`.
+`while_loop` and `invoke_subgraph`, numbers that C++ computes differently, several GPUs, `verify_memory`, and on a GPU
+`nan_asserts`.
 
 Python makes the calls that torch's C interface does not offer. The text of these calls, a function for each handle,
-stands at the unit's end.
+stands at the unit's end. Kernels for a CPU are functions that the unit declares. Kernels for a GPU are records
+(minductor_cuda.h), which the loader fills in; the function of a plan with launches works on the GPU's current stream.
 """
 
 from __future__ import annotations
@@ -37,10 +39,12 @@ ITEM = "aten._local_scalar_dense.default"
 
 def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
     """The C++ unit of a plan's wrapper. It includes `header`, which defines the tensors."""
-    if env.target.kind != "cpu":
+    if env.target.kind not in ("cpu", "cuda"):
         raise NotNative(f"a wrapper for {env.target.kind}")
     if env.options.verify_memory:
         raise NotNative("the option verify_memory")
+    if env.options.nan_asserts and env.target.is_gpu:
+        raise NotNative("the option nan_asserts on a GPU")
     return "\n".join(_Emitter(plan, env).unit(header)) + "\n"
 
 
@@ -78,6 +82,8 @@ class _Emitter:
         self.python: list[lines.ExternLine] = []  # the calls that Python makes
         self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to; "+" stands between those of one error
         self.nan_asserts = NanAsserts(self.definitions.values()) if env.options.nan_asserts else None
+        self.gpu = _gpu(plan) if env.target.is_gpu else ""
+        self.linked: dict[str, None] = {}  # torch's functions for the GPU that the unit calls
 
     def unit(self, header: str) -> Iterator[str]:
         regions = [text for region in self.plan.regions for text in self.region(region)]
@@ -85,10 +91,15 @@ class _Emitter:
         yield f'#include "{header}"'
         if self.nan_asserts:
             yield '#include "minductor_finite.h"'
+        if self.env.target.is_gpu:
+            yield '#include "minductor_cuda.h"'
         yield ""
-        yield from self.kernel_declarations()
+        yield from self.kernel_records() if self.env.target.is_gpu else self.kernel_declarations()
         yield from self.declared
-        yield from self.error_tables()
+        if self.env.target.is_gpu:
+            yield f"MD_LINKS({', '.join(('MD_LINKS_OF_ALL', *(f'MD_LINKED({name})' for name in self.linked)))})"
+        else:
+            yield from self.error_tables()
         yield from regions
         yield from body
         yield ""
@@ -120,6 +131,12 @@ class _Emitter:
             types = [f"{CPP_STORAGE[dtype]}*" for _, dtype in kernel.signature]
             types += ["double" if kind == "real" else "int64_t" for kind in kernel.numbers]
             yield f'extern "C" int64_t {kernel.symbol}({", ".join((*types, "int64_t"))});'
+
+    def kernel_records(self) -> Iterator[str]:
+        """The records of the kernels for a GPU, and their names."""
+        symbols = [kernel.symbol for kernel in self.definitions.values()]
+        yield f"MD_KERNELS({', '.join(f'{{{_quoted(symbol)}}}' for symbol in symbols) or '{nullptr}'})"
+        yield from (f"static const md_Kernel& {symbol} = md_kernels[{n}];" for n, symbol in enumerate(symbols))
 
     def error_tables(self) -> Iterator[str]:
         for kernel in self.definitions.values():
@@ -154,6 +171,7 @@ class _Function:
             if not is_identifier(given.name) or given.name == "md":
                 raise NotNative(f"an input called {given.name!r}")
         tensors = [name for name in self.tensors() if name not in inputs]
+        launches = any(isinstance(line, lines.LaunchLine) for line in lines.lines_with_groups(self.plan))
         used = {name for line in self.plan.lines for name in used_tensors(line)} | set(tensors_of(_returned(self.plan)))
         yield ""
         yield f"static bool {name}(md_Call& md, md_Value* md_given, md_Value* md_made) {{"
@@ -164,6 +182,9 @@ class _Function:
                 yield f"  const md_Tensor& {name} = md.constants[{number}];"
         if tensors:
             yield f"  md_Tensor {', '.join(tensors)};"
+        if self.unit.gpu and (launches or self.plan is self.unit.plan):
+            yield "  md_Scope md_scope;"
+            yield f"  MD_TRY(md_scope.enter(md, {_index(self.unit.gpu)}));"
         yield from body
         yield "  return true;"
         yield "}"
@@ -204,12 +225,8 @@ class _Function:
                 yield from self.dispatch(line)
             case lines.ExternLine():
                 yield from self.extern(line)
-            case lines.AllocateLine(name, dtype, size, stride, device):
-                if device != "cpu":
-                    raise NotNative(f"memory of {device}")
-                yield f"MD_TRY(md_empty(md, {name}, md_{dtype.torch_name}, {_sizes(size)}, {_sizes(stride)}));"
-                yield from self.zero(name)
-                yield from self.event("allocate", name)
+            case lines.AllocateLine(name):
+                yield from self.allocate(line)
             case lines.ReuseLine():
                 yield from self.reuse(line)
             case lines.ViewLine(name, of, _, size, stride, offset):
@@ -232,9 +249,9 @@ class _Function:
                 yield f"MD_TRY(md_require(md, {given}));"
             case lines.ReturnLine(values):
                 yield from self.give(values)
-            case lines.DeviceScopeLine() | lines.ScopeEndLine():
-                raise NotNative("several devices")
             case lines.KernelLine() | lines.ConstantLine() | lines.PartitionLine():
+                return
+            case lines.DeviceScopeLine() | lines.ScopeEndLine():  # a function has one scope for its one GPU
                 return
             case _:
                 assert_never(line)
@@ -253,7 +270,34 @@ class _Function:
             self.unit.nodes[node] = None
         return _quoted(node)
 
+    def allocate(self, line: lines.AllocateLine) -> Iterator[str]:
+        given = f"md, {line.name}, md_{line.dtype.torch_name}, {_sizes(line.size)}, {_sizes(line.stride)}"
+        if line.device == "cpu":
+            yield f"MD_TRY(md_empty({given}));"
+        elif line.device == self.unit.gpu:
+            yield f"MD_TRY(md_empty_cuda({given}, {_index(line.device)}));"
+        else:
+            raise NotNative(f"memory of {line.device}")
+        yield from self.zero(line.name)
+        yield from self.event("allocate", line.name)
+
+    def gpu_launch(self, line: lines.LaunchLine) -> Iterator[str]:
+        """The line that launches a kernel on the GPU. An error names the user's lines."""
+        kernel = self.unit.definitions[line.kernel]
+        if line.device != self.unit.gpu:
+            raise NotNative(f"a launch on {line.device}")
+        kinds = zip(line.sizes, kernel.numbers, strict=True)
+        numbers = (f"md_number(({'double' if kind == 'real' else 'int64_t'}){index_text(n)})" for n, kind in kinds)
+        given = ", ".join((*(f"md_lend({name})" for name in line.tensors), *numbers))
+        nodes = self.checked("+".join(dict.fromkeys(origin.node for origin in line.origins if origin.node)))
+        yield from handle_comment(self.unit.mark, line.handle, line.origins)
+        yield f"MD_TRY({kernel.symbol}(md, md_scope, {{{given}}}, {nodes}));"
+        yield from self.event("launch", kernel.symbol)
+
     def launch(self, line: lines.LaunchLine) -> Iterator[str]:
+        if self.unit.gpu:
+            yield from self.gpu_launch(line)
+            return
         kernel = self.unit.definitions[line.kernel]
         pointers = (
             f"{name}.data<{CPP_STORAGE[dtype]}>()"
@@ -313,6 +357,11 @@ class _Function:
         yield from self.event("reuse", line.name)
 
     def extern(self, line: lines.ExternLine) -> Iterator[str]:
+        match line.op, line.args:
+            case "higher_order.cond", (Token("tensor"), *_):
+                yield f"bool md_truth{line.handle} = false;"
+            case _:
+                pass
         yield from handle_comment(self.unit.mark, line.handle, line.origins)
         if line.op == ITEM:
             yield from self.item(line)
@@ -332,6 +381,7 @@ class _Function:
             return
         if declaration:
             self.unit.declared[declaration] = None
+            self.unit.linked.update(dict.fromkeys(wrapper_cpp_calls.linked(declaration)))
         yield f"MD_CALL({text},"
         yield f"        {eager});"
 
@@ -363,7 +413,9 @@ class _Function:
         match line.op, line.args:
             case "higher_order.cond", (asked, Region() as yes, Region() as no, *rest):
                 given = rest[0] if rest and isinstance(rest[0], tuple) else ()
-                yield f"if ({self.truth(asked)}) {{"
+                if isinstance(asked, Token):
+                    yield f"MD_TRY(md_read(md, {asked.name}, md_truth{line.handle}));"
+                yield f"if ({self.truth(asked, line)}) {{"
                 yield f"  MD_TRY(md_invoke(md, {_region(yes, given)}, {{{into}}}));"
                 yield "} else {"
                 yield f"  MD_TRY(md_invoke(md, {_region(no, given)}, {{{into}}}));"
@@ -377,11 +429,11 @@ class _Function:
                 raise NotNative(line.op)
 
     @staticmethod
-    def truth(asked: Argument) -> str:
-        """The condition of a `cond`, as a C++ expression."""
+    def truth(asked: Argument, line: lines.ExternLine) -> str:
+        """The condition of the `cond` in a line, as a C++ expression; what a tensor says has been read."""
         match asked:
-            case Token("tensor", name):
-                return f"md_item<bool>({name})"
+            case Token("tensor", _):
+                return f"md_truth{line.handle}"
             case bool():
                 return literal(asked)
             case Expr():
@@ -412,6 +464,29 @@ class _Function:
     def event(self, kind: str, name: str) -> Iterator[str]:
         if self.unit.env.options.events:
             yield f'md_event(md, "{kind}", "{name}");'
+
+
+def _gpu(plan: Plan) -> str:
+    """The GPU on which a plan and its regions launch and allocate, such as "cuda:0"; "" if there is none."""
+    found = dict.fromkeys(_devices(plan))
+    if len(found) > 1:
+        raise NotNative(f"several GPUs ({', '.join(found)})")
+    return next(iter(found), "")
+
+
+def _devices(plan: Plan) -> Iterator[str]:
+    for line in lines.lines_with_groups(plan):
+        if isinstance(
+            line, lines.AllocateLine | lines.LaunchLine | lines.DeviceScopeLine | lines.ExternLine
+        ) and line.device not in ("", "cpu"):
+            yield line.device
+    for region in plan.regions:
+        yield from _devices(region)
+
+
+def _index(device: str) -> str:
+    """The number of a GPU as text; a package learns it from its loader."""
+    return device.partition(":")[2] or "md_gpu"
 
 
 def _dtypes(plan: Plan) -> dict[str, DType]:

@@ -5,7 +5,9 @@ declaration that it needs. Refuses (NotNative) operators that are not torch's ow
 interface has no form: Python makes these calls.
 
 An exported function takes the schema's parameters in order: a tensor as a handle, a list with its length, an optional
-value as a pointer. The dispatcher finds an operator by its name and takes a stack of 64-bit values.
+value as a pointer. It computes on one kind of device, so the dispatcher makes the calls whose tensors are on several.
+The dispatcher finds an operator by its name and takes a stack of 64-bit values. Functions for CUDA are called through
+pointers (minductor_cuda.h: MD_LINK).
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from minductor.core.expressions.expr import Expr
 from minductor.ir.plan.plan import ExternLine
 from minductor.ir.program.nodes import Argument, Token
 
-# Operators for which torch exports a function `aoti_torch_cpu_...`, in every version that we support.
+# Operators for which torch exports functions `aoti_torch_cpu_...` and `aoti_torch_cuda_...`, in every version that we
+# support.
 _EXPORTED = """
 _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward _cdist_backward _cdist_forward
 _embedding_bag _embedding_bag_dense_backward _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward
-_fft_c2c _fft_r2c _pdist_backward _pdist_forward _scaled_dot_product_flash_attention_for_cpu
-_scaled_dot_product_flash_attention_for_cpu_backward adaptive_max_pool2d adaptive_max_pool2d_backward
+_fft_c2c _fft_r2c _pdist_backward _pdist_forward adaptive_max_pool2d adaptive_max_pool2d_backward
 adaptive_max_pool3d adaptive_max_pool3d_backward addmm.out avg_pool2d avg_pool2d_backward avg_pool3d
 avg_pool3d_backward baddbmm.out bmm.out bucketize.Tensor cholesky_inverse cholesky_solve convolution
 convolution_backward cummax cummin cumprod cumsum fractional_max_pool2d grid_sampler_2d_backward index.Tensor
@@ -37,9 +39,23 @@ median mm.out mode nanmedian native_dropout nonzero ormqr polar rand randint ran
 repeat_interleave.Tensor replication_pad1d_backward replication_pad2d_backward scatter.src_out
 soft_margin_loss_backward sort sort.stable topk triangular_solve
 """
-FUNCTIONS: Mapping[str, str] = {
-    f"aten.{op if '.' in op else f'{op}.default'}": f"aoti_torch_cpu_{op.replace('.', '_')}" for op in _EXPORTED.split()
+# Operators with a function for one kind of device only.
+_OF_ONE_DEVICE: Mapping[str, str] = {
+    "cpu": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward",
+    "cuda": """
+        _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
+        _scaled_dot_product_flash_attention_backward
+    """,
 }
+
+
+def _functions(kind: str) -> Iterator[tuple[str, str]]:
+    for op in (*_EXPORTED.split(), *_OF_ONE_DEVICE[kind].split()):
+        yield f"aten.{op if '.' in op else f'{op}.default'}", f"aoti_torch_{kind}_{op.replace('.', '_')}"
+
+
+# By the kind of device: the function of an operator.
+FUNCTIONS: Mapping[str, Mapping[str, str]] = {kind: dict(_functions(kind)) for kind in _OF_ONE_DEVICE}
 
 _MEMORY_FORMATS: Mapping[str, int] = {
     "contiguous_format": 0,
@@ -65,16 +81,22 @@ def call(line: ExternLine, dtypes: Mapping[str, DType]) -> tuple[str, str]:
         raise NotNative(line.op)
     schema = parse_schema(line.schema)
     given = _bound(line, schema)
-    function = FUNCTIONS.get(line.op)
+    kind = line.device.partition(":")[0]
+    function = FUNCTIONS.get(kind, {}).get(line.op)
     if function and _is_exact(given, line, dtypes):
-        return _by_function(function, schema, given, line), _declaration(function, schema, is_out=line.is_out)
+        return _by_function(function, schema, given, line), _declaration(function, schema, kind, is_out=line.is_out)
     return _by_dispatcher(schema, given, line), ""
 
 
-def declarations(schemas: Mapping[str, str]) -> Iterator[str]:
+def declarations(kind: str, schemas: Mapping[str, str]) -> Iterator[str]:
     """The declarations of these operators' functions, which a test compares with torch's headers."""
     for op, text in schemas.items():
-        yield _declaration(FUNCTIONS[op], parse_schema(text), is_out=op.endswith("out"))
+        yield _declaration(FUNCTIONS[kind][op], parse_schema(text), kind, is_out=op.endswith("out"))
+
+
+def linked(declaration: str) -> tuple[str, ...]:
+    """The name of the function that a declaration makes a pointer for, if it makes one."""
+    return tuple(re.findall(r"^MD_LINK\((\w+)", declaration))
 
 
 def _bound(line: ExternLine, schema: Schema) -> list[tuple[Parameter, Argument]]:
@@ -148,7 +170,7 @@ def _is_exact(given: list[tuple[Parameter, Argument]], line: ExternLine, dtypes:
     return line.is_out and all(dtype is not None and dtype.kind == "float" for dtype in known)
 
 
-def _declaration(function: str, schema: Schema, *, is_out: bool) -> str:
+def _declaration(function: str, schema: Schema, kind: str, *, is_out: bool) -> str:
     """The declaration of a function: results that are written into come first, results that are made come last."""
     outs = [p for p in schema.parameters if is_out and p.is_keyword and p.type == "Tensor"]
     types = ["md_Handle"] * len(outs)
@@ -156,6 +178,8 @@ def _declaration(function: str, schema: Schema, *, is_out: bool) -> str:
         if parameter not in outs:
             types += _declared(parameter.type)
     types += [] if is_out else ["md_Handle*"] * len(schema.returns)
+    if kind == "cuda":
+        return f"MD_LINK({', '.join((function, *types))})"
     return f'extern "C" int32_t {function}({", ".join(types)});'
 
 
@@ -190,7 +214,8 @@ def _by_function(function: str, schema: Schema, given: list[tuple[Parameter, Arg
 def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
     """A value as the arguments of a C function that stand for it."""
     if type == "Device?":
-        return ["nullptr" if value is None else f"md_Some<int32_t>({_device(value)})", "0"]
+        kind, index = ("0", "0") if value is None else _device(value)
+        return ["nullptr" if value is None else f"md_Some<int32_t>({kind})", index]
     if row := _LIST.fullmatch(type.removesuffix("?")):
         (item,) = _declared(row["item"])
         if value is None:
@@ -224,6 +249,8 @@ def _simple(type: str, value: Argument) -> str:
             return "true" if value else "false"
         case "ScalarType", DType():
             return f"md_{value.torch_name}"
+        case "ScalarType", int():  # a schema has torch's number as a default
+            return str(value)
         case "Layout", Token("layout", "strided"):
             return "0"
         case "MemoryFormat", Token(_, name) if name in _MEMORY_FORMATS:
@@ -232,10 +259,15 @@ def _simple(type: str, value: Argument) -> str:
             raise NotNative(f"{value} as an argument of type {type}")
 
 
-def _device(value: Argument) -> str:
-    if value == Token("device", "cpu"):
-        return "0"
-    raise NotNative(f"a tensor on {value}")
+def _device(value: Argument) -> tuple[str, str]:
+    """A device as torch's number of its kind, and its own number."""
+    match value:
+        case Token("device", "cpu"):
+            return "0", "0"
+        case Token("device", name) if name.partition(":")[0] == "cuda":
+            return "md_cuda()", name.partition(":")[2] or "md_gpu"
+        case _:
+            raise NotNative(f"a tensor on {value}")
 
 
 # --- through the dispatcher
@@ -279,7 +311,8 @@ def _stacked(parameter: Parameter, type: str, value: Argument) -> str:
         case "Tensor", Token("tensor", name):
             return f"md_own({name})"
         case "Device", _:
-            return f"md_device({_device(value)})"
+            kind, index = _device(value)
+            return f"md_device({kind})" if kind == "0" else f"md_device({kind}, {index})"
         case "str", str() if re.fullmatch(r"[\w .,:+-]*", value):
             return f'md_text("{value}")'
         case "float", _:

@@ -1,7 +1,7 @@
 """The C++ code that an exported package has beside its wrapper, for hosts in C.
 
-Takes a manifest. Gives the check of a call's inputs, and the table that says where the constants lie in their file.
-Refuses nothing.
+Takes a manifest, and for a GPU the binaries of its kernels. Gives the check of a call's inputs, and the tables that say
+where the constants and binaries lie in their files. Refuses nothing.
 
 >>> from minductor.ir.artefact.manifest import Layout, Leaf, SymbolRange
 >>> x = Leaf("x", "tensor", Layout("f32", ("2*s0", "8"), ("8", "1")), None, is_fixed=False)
@@ -18,6 +18,7 @@ bool md_expected(md_Call& md, const md_tensor* given) {
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.core.dtypes import by_name
@@ -26,21 +27,56 @@ from minductor.core.expressions.expr_parser import parse_expr
 from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
 
 
-def package_cpp(manifest: Manifest) -> str:
-    """The C++ text that a package has behind its wrapper. The wrapper's header must stand before it."""
+@dataclass(frozen=True, slots=True)
+class PackedBinary:
+    """A binary in the file of a package, for a row of `md_Binary` in minductor_cuda_package.h.
+
+    `kernel`: the number of its kernel in the wrapper. `programs`, `greatest_index`: pairs of a code and a value.
+    """
+
+    kernel: int
+    offset: int
+    bytes: int
+    entry: str
+    kinds: str
+    programs: Sequence[tuple[int, int]]
+    greatest_index: Sequence[tuple[int, int]]
+    threads: int
+    shared: int
+    is_aligned: bool
+    scratch: int
+    has_counter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCode:
+    """The binaries in a file of a package, and a letter for each argument of each kernel of the wrapper."""
+
+    file: str
+    binaries: Sequence[PackedBinary]
+    kinds: Sequence[str]
+
+
+def package_cpp(manifest: Manifest, code: PackedCode | None = None) -> str:
+    """The C++ text that a package has behind its wrapper. The wrapper's header must stand before it.
+
+    `code`: the machine code of a package for a GPU.
+    """
     held = [weight for weight in manifest.weights if not weight.is_state]
     state = [weight for weight in manifest.weights if weight.is_state]
     bytes = max((weight.offset + weight.bytes for weight in manifest.weights), default=0)
     return "\n".join(
         (
             "",
-            '#include "minductor_package.h"',
+            '#include "minductor_package.h"' if code is None else '#include "minductor_cuda_package.h"',
             "",
             "// Are the inputs what was exported?",
             *_check(manifest.leaves, manifest.symbols, state),
             "",
             "// Each constant: its place in the file, dtype, dimensions, and the place of its sizes and strides below.",
-            *_table(held, bytes),
+            *_table(held),
+            *((f"MD_PACKAGE({len(held)}, {bytes})",) if code is None else _gpu_code(code)),
+            *(() if code is None else (f"MD_GPU_PACKAGE({len(held)}, {bytes})",)),
             "",
         )
     )
@@ -86,7 +122,32 @@ def _row(sizes: Iterable[str], symbols: Mapping[str, Symbol]) -> str:
     return f"{{{', '.join(index_text(parse_expr(text, symbols)) for text in sizes)}}}"
 
 
-def _table(weights: Sequence[Weight], bytes: int) -> Iterator[str]:
+def _gpu_code(code: PackedCode) -> Iterator[str]:
+    """The table of the binaries."""
+    steps: dict[tuple[tuple[int, int], ...], str] = {}
+
+    def named(counted: Sequence[tuple[int, int]]) -> str:
+        return steps.setdefault(tuple(counted), f"md_steps{len(steps)}") if counted else "nullptr"
+
+    rows = [
+        f'    {{{b.kernel}, {b.offset}, {b.bytes}, "{b.entry}", "{b.kinds}", {named(b.programs)}, '
+        f"{named(b.greatest_index)}, {b.threads}, {b.shared}, {int(b.is_aligned)}, {b.scratch}, {int(b.has_counter)}}},"
+        for b in code.binaries
+    ]
+    yield ""
+    yield "// Each binary: its kernel, place in the file, entry, and what a launch needs."
+    for counted, name in steps.items():
+        row = ", ".join(f"{{(md_Code){step}, {value}}}" for step, value in (*counted, (0, 0)))
+        yield f"static const md_Step {name}[] = {{{row}}};"
+    yield "static const md_Binary md_binaries[] = {"
+    yield from rows
+    yield "    {}};"
+    kinds = ", ".join((*(f'"{kind}"' for kind in code.kinds), "nullptr"))
+    yield f"static const char* const md_kinds[] = {{{kinds}}};"
+    yield f'static const md_GpuCode md_code = {{"{code.file}", md_binaries, {len(code.binaries)}, md_kinds}};'
+
+
+def _table(weights: Sequence[Weight]) -> Iterator[str]:
     layouts: dict[Layout, int] = {}
     numbers: list[str] = []
     for weight in weights:
@@ -100,4 +161,3 @@ def _table(weights: Sequence[Weight], bytes: int) -> Iterator[str]:
         dtype = by_name(layout.dtype).torch_name
         yield f"    {{{weight.offset}, md_{dtype}, {len(layout.size)}, {layouts[layout]}}},  // {weight.name}"
     yield "    {0, md_uint8, 0, 0}};"
-    yield f"MD_PACKAGE({len(weights)}, {bytes})"

@@ -1,8 +1,8 @@
 """Moves a graph that was traced without a GPU to one, so that GPU code can be compiled and read on any machine.
 
-Takes a captured Graph and the name of a device. Gives the Graph with that device in place of the CPU and of "meta", in
-metadata and in arguments, and with the GPU's operators in place of operators that only the CPU has. Refuses nothing: an
-operator without a counterpart stays.
+Takes a captured Graph and the name of a device. Gives the Graph with that device in place of the CPU, of "meta" and of
+other devices of its kind, in metadata and in arguments, and with the GPU's operators in place of operators that only
+the CPU has. Refuses nothing: an operator without a counterpart stays.
 
 Sizes stay as they were traced, also those of statistics that a GPU's operator would pad.
 """
@@ -24,7 +24,7 @@ Items = frozenset[tuple[Arg, ...]]  # arguments of `getitem` nodes: a node and t
 
 
 def retarget(graph: Graph, device: str) -> Graph:
-    """The same graph on `device`, e.g. "cuda:0"."""
+    """The same graph on `device`, e.g. "cuda:0"; "cuda" is the GPU that is current at the call."""
     nodes: list[Node] = []
     taken = frozenset(node.args for node in graph.nodes if node.op == "getitem")
     for node in graph.nodes:
@@ -43,11 +43,16 @@ def retarget(graph: Graph, device: str) -> Graph:
 
 
 def _on_device(meta: M, device: str) -> M:
-    return replace(meta, device=device) if isinstance(meta, TensorMeta) and meta.device in (CPU, META) else meta
+    return replace(meta, device=device) if isinstance(meta, TensorMeta) and _moves(meta.device, device) else meta
 
 
 def _argument_on_device(arg: Arg, device: str) -> Arg:
-    return Token("device", device) if arg in (Token("device", CPU), Token("device", META)) else arg
+    is_moved = isinstance(arg, Token) and arg.kind == "device" and _moves(arg.name, device)
+    return Token("device", device) if is_moved else arg
+
+
+def _moves(here: str, device: str) -> bool:
+    return here in (CPU, META) or here.partition(":")[0] == device.partition(":")[0]
 
 
 # --- attention ----------------------------------------------------------------------------------------------------

@@ -95,6 +95,23 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCode:
+    """The machine code that a package has for one kind of GPU, in entries whose names begin with `target` and "_".
+
+    `target`: its name, such as "sm_90". `cuda`: the version of CUDA whose assembler made the code, such as "12.8".
+    `c_library`: the library that a program in C loads, which needs torch, or "".
+    """
+
+    target: str
+    cuda: str
+    c_library: str = ""
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The manifest of a package.
 
@@ -104,7 +121,8 @@ class Manifest:
     `interface`: the version of the interface between machine code and loader. `features`: the CPU features that the
     code needs. `needs_torch`: the operators that only torch has. `c_library`: the library that a program in C loads, or
     ""; it is linked with torch if `needs_torch` is not empty. `digests`: the SHA-256 of each other entry of the
-    package. `choices`: each choice that was open when the package was compiled, and the option that was taken.
+    package. `choices`: each choice that was open when the package was compiled, and the option that was taken. `gpus`:
+    the kinds of GPU that the program runs on; a program for the CPU has none.
     """
 
     minductor: str
@@ -123,6 +141,7 @@ class Manifest:
     c_library: str
     choices: tuple[tuple[str, str], ...]
     digests: Mapping[str, str]
+    gpus: tuple[GpuCode, ...] = ()
 
     def text(self) -> str:
         return json.dumps({"schema": SCHEMA, **cast("dict[str, Any]", written(self))}, indent=1, allow_nan=False)
@@ -134,7 +153,9 @@ class Manifest:
             schema = given.pop("schema")
             if schema != SCHEMA:
                 raise ValueError(f"a manifest of schema {schema!r}, and this minductor reads {SCHEMA}")
-            for name, kind in (("leaves", Leaf), ("symbols", SymbolRange), ("weights", Weight)):
+            given.setdefault("gpus", [])  # packages of earlier versions have none
+            kinds = (("leaves", Leaf), ("symbols", SymbolRange), ("weights", Weight), ("gpus", GpuCode))
+            for name, kind in kinds:
                 given[name] = tuple(kind.read(row) for row in given[name])
             for name in ("features", "parameters", "needs_torch"):
                 given[name] = tuple(given[name])

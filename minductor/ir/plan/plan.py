@@ -144,7 +144,8 @@ class ExternLine:
 
     `is_out`: the operator writes into the tensors in `results`. With `dtypes`, the wrapper checks that the operator
     returns new tensors of these dtypes, since the operator is not one of torch's. `schema` is the operator's schema as
-    torch prints it, for emitters that do not call the operator by its name; the driver's layer fills it in.
+    torch prints it, for emitters that do not call the operator by its name; the driver's layer fills it in. `device`:
+    that of all its tensors; "" if they are on several, or if it has none.
     """
 
     op: str
@@ -156,6 +157,7 @@ class ExternLine:
     handle: int
     dtypes: tuple[DType | None, ...] = ()
     schema: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

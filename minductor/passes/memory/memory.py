@@ -280,11 +280,18 @@ class _Planner:
                     results.append(None)
         is_out = node.form == "out"
         dtypes = tuple(map(_dtype, node.results)) if is_foreign(node.op) and node.form == "return" else ()
-        call = lines.ExternLine(node.op, args, kwargs, tuple(results), is_out, node.origins, next(self.numbers), dtypes)
-        self.body.append(call)
+        handle = next(self.numbers)
+        call = lines.ExternLine(node.op, args, kwargs, tuple(results), is_out, node.origins, handle, dtypes)
+        self.body.append(replace(call, device=self._device_of(node)))
         self._free(views)
         if node.form == "return" and node.op != "aten.empty_strided.default":
             self._after_call(number, node)
+
+    def _device_of(self, node: ir.Extern) -> str:
+        """The device of all tensors of a call, or ""."""
+        named = {ref.storage for ref in (*ir.reads(node), *ir.writes(node))}
+        devices = {self.buffers[name].device for name in named if name in self.buffers}
+        return devices.pop() if len(devices) == 1 else ""
 
     def _after_call(self, number: int, node: ir.Extern) -> None:
         """The lines after an extern: they define sizes by its results, and check or change the layouts of these.

@@ -113,6 +113,14 @@ def load_triton() -> None:
     import triton.compiler  # noqa: F401
 
 
+def cuda_version(arch: str) -> str:
+    """The version of CUDA whose assembler Triton uses for an architecture, such as "12.8"; "" if Triton has no word."""
+    from triton.backends.nvidia import compiler
+
+    assembler: Any = getattr(compiler, "get_ptxas", lambda arch: None)(int(arch))
+    return str(getattr(assembler, "version", ""))
+
+
 def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
     """Compiles one kernel of the module `text` for an architecture such as ("cuda", "90") or ("hip", "gfx942").
 

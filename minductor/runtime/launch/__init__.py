@@ -7,14 +7,15 @@ By the language of the wrapper:
 
 - `launch.py`: a wrapper in Python; also the functions that wrappers import.
 - `launch_cpp_wrapper.py`: a wrapper in C++, bound as a built-in function; its headers are in `include/`.
+  `cuda_cpp_wrapper.py` connects one for a GPU with torch, the driver and the kernels.
 - `fx.py`: a torch.fx graph as a GraphModule. `fx_triton.py` adds the nodes that launch Triton kernels, and
   `fx_launcher.py` has the type that both implement.
 
 By the kind of kernel:
 
 - `load.py`: kernels of a shared object, as built-in functions.
-- `gpu.py`: kernels for NVIDIA GPUs: compiles, stores and loads binaries. `cuda.py` and `cuda_launch.h` call the driver.
-  `counters.py` has what kernels count their programs with.
+- `gpu.py`: kernels for NVIDIA GPUs: compiles, stores and loads binaries. `cuda.py` and `cuda_launch.h` call the driver;
+  wrappers in C++ share `include/minductor_launch.h` with them. `counters.py`: what kernels count their programs with.
 - `interpret.py`: Triton kernels on CPU tensors, in Triton's interpreter.
 
 Helpers of wrappers:

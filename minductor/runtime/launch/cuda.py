@@ -4,8 +4,8 @@ Takes the bytes of a cubin, and what a launch needs to know. Gives functions of 
 return the status 0 as kernels for a CPU do. Refuses a machine without a driver, and a binary that the driver refuses
 (LoadFailed). Torch makes the CUDA context; this file makes none.
 
-A launch runs in C: cuda_launch.h reads the arguments and calls the driver. Without a C++ compiler, ctypes does the same
-in ten times the time.
+A launch runs in C: cuda_launch.h reads the arguments, and minductor_launch.h calls the driver. Without a C++ compiler,
+ctypes does the same in ten times the time. Wrappers in C++ include minductor_launch.h too.
 
 >>> evaluate(steps(("s0", 1023, "+", 1024, "//", 4, "*"), {"s0": 2}), [None, None, 5000])
 20
@@ -30,18 +30,21 @@ from minductor.target import Target, of_capability
 
 DRIVER = "libcuda.so.1"
 DEFAULT_SHARED = 48 * 1024  # bytes of a program; the driver must be asked for more
-ALIGNMENT = 16  # bytes; cuda_launch.h says the same
+ALIGNMENT = 16  # bytes; minductor_launch.h says the same
 MAX_STACK = 64
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-# as `md_driver` in cuda_launch.h has them
-_TABLE = ("cuLaunchKernel", "cuGetErrorString", "cuPointerGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent")
+# as `md_driver` in minductor_launch.h has them
+_TABLE = (
+    *("cuLaunchKernel", "cuGetErrorString", "cuPointerGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"),
+    "cuStreamIsCapturing",
+)
 END, CONSTANT, ARGUMENT = range(3)
-# What a number of programs is computed with. The codes of these operators in cuda_launch.h follow ARGUMENT, in order.
+# What a number of programs is computed with. Their codes in minductor_launch.h follow ARGUMENT, in order.
 OPERATORS: Mapping[int | str, Callable[..., Any]] = MappingProxyType(
     {"+": add, "-": sub, "*": mul, "//": floordiv, "%": mod, "min": min, "max": max}
 )
 CODES: Mapping[int | str, int] = MappingProxyType({name: code for code, name in enumerate(OPERATORS, ARGUMENT + 1)})
-# As in cuda_launch.h, a division by zero has a result.
+# As in minductor_launch.h, a division by zero has a result.
 _DIVISIONS: Mapping[int | str, Callable[[int, int], int]] = MappingProxyType(
     {"//": lambda a, b: a // b if b else 0, "%": lambda a, b: a % b if b else a}
 )
@@ -76,7 +79,7 @@ class Launch:
 
 
 def steps(programs: Postfix, arguments: Mapping[str, int]) -> Steps:
-    """A number that a launch computes, such as that of its programs, for the stack machine of cuda_launch.h.
+    """A number that a launch computes, such as that of its programs, for the stack machine of minductor_launch.h.
 
     `arguments`: the number of each argument of the launch, by name.
     """
@@ -96,7 +99,7 @@ def steps(programs: Postfix, arguments: Mapping[str, int]) -> Steps:
 
 
 def evaluate(programs: Steps, arguments: Sequence[Any]) -> int:
-    """The number that steps compute, as the stack machine of cuda_launch.h computes it."""
+    """The number that steps compute, as the stack machine of minductor_launch.h computes it."""
     stack: list[int] = []
     for code, value in programs:
         if code in _PYTHON:
@@ -191,7 +194,7 @@ class Driver:
 
 
 class _Record(ctypes.Structure):
-    """`md_Launch` of cuda_launch.h."""
+    """`md_Launch` of minductor_launch.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -208,10 +211,26 @@ class _Record(ctypes.Structure):
 
 def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Callable[..., int]) -> Callable[..., int]:
     """The kernel as a built-in function. For arguments that the binary does not take, the function calls `other`."""
+    made = record(symbol, kernel, launch, launcher.address("md_launch"))
+    own = (made.address, made, other)
+    make = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return make(made.address, own, None)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """An `md_Launch` of minductor_launch.h at an address; it is there as long as this object."""
+
+    address: int
+    held: tuple[object, ...]
+
+
+def record(symbol: str, kernel: int, launch: Launch, call: int = 0) -> LaunchRecord:
+    """What C needs for launches of a kernel. `call`: the address of the function that Python calls."""
     programs, greatest = _words(launch.programs), _words(launch.greatest_index)
-    record = _Record(
+    made = _Record(
         symbol.encode(),
-        launcher.address("md_launch"),
+        call,
         0x80,  # METH_FASTCALL
         None,
         kernel,
@@ -223,20 +242,20 @@ def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Cal
         launch.shared,
         launch.is_aligned,
     )
-    own = (ctypes.addressof(record), (record, programs, greatest), other)
-    make = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    return make(ctypes.addressof(record), own, None)
+    return LaunchRecord(ctypes.addressof(made), (made, programs, greatest))
 
 
 def _words(counted: Steps) -> ctypes.Array[ctypes.c_int64]:
-    """Steps as cuda_launch.h reads them."""
+    """Steps as minductor_launch.h reads them."""
     flat = [word for step in (*counted, (END, 0)) for word in step]
     return (ctypes.c_int64 * len(flat))(*flat)
 
 
 def launcher_text() -> str:
     """The source of the library that `bind` needs."""
-    return Path(__file__).with_name("cuda_launch.h").read_text(encoding="utf-8")
+    folder = Path(__file__).parent
+    files = (folder / "include" / "minductor_launch.h", folder / "cuda_launch.h")
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def target_of(device: str) -> Target | None:

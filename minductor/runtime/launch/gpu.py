@@ -34,9 +34,27 @@ from minductor.ir.program.signature import pointer_role
 from minductor.runtime.build.pool import Pool, pool_size
 from minductor.runtime.build.probe import probe, version
 from minductor.runtime.build.toolchain import Toolchain, Unit
-from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, functions_of, kernel_text, load_triton
+from minductor.runtime.build.triton_jobs import (
+    KernelFacts,
+    compile_kernel,
+    cuda_version,
+    functions_of,
+    kernel_text,
+    load_triton,
+)
 from minductor.runtime.launch.counters import Counters
-from minductor.runtime.launch.cuda import ALIGNMENT, DRIVER, Driver, Launch, bind, evaluate, launcher_text, steps
+from minductor.runtime.launch.cuda import (
+    ALIGNMENT,
+    DRIVER,
+    Driver,
+    Launch,
+    LaunchRecord,
+    bind,
+    evaluate,
+    launcher_text,
+    record,
+    steps,
+)
 from minductor.runtime.launch.launch import KERNELS, LIBRARY
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.store.store import Entry, Store, digest
@@ -55,6 +73,20 @@ class Binary:
     shared: int  # bytes of shared memory of a program
     scratch: int = 0  # bytes of global memory that each program uses beside the kernel's arguments
     is_aligned: bool = True  # the code relies on pointers at multiples of 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NativeKernel:
+    """What a wrapper in C++ needs to launch a kernel.
+
+    `other`: launches it for arguments that the machine code does not take, as Python would. `record`: None if `other`
+    makes all launches, since it measures them. `scratch` and `has_counter`: see Binary and LaunchMetadata.
+    """
+
+    other: Callable[..., int]
+    record: LaunchRecord | None = None
+    scratch: int = 0
+    has_counter: bool = False
 
 
 def launch_of(metadata: LaunchMetadata, binary: Binary) -> Launch:
@@ -117,6 +149,10 @@ class Gpu:
         steps = (launch.configured(near) for launch in launches for near in neighbours(launch.choices, launch.config))
         for step in islice(steps, max(0, self.workers.size - len(launches))):
             self._ahead[text, str(step)] = self.workers.submit(compile_kernel, text, step, "cuda", arch)
+
+    def cuda_version(self, arch: str) -> str:
+        """The version of CUDA whose assembler makes the machine code, such as "12.8"; "" if Triton does not say it."""
+        return self.workers.submit(cuda_version, arch).result()
 
     def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
         """The kernels of an artefact from `build`. The tuner chooses between launches if there are several."""
@@ -244,14 +280,38 @@ class Kernels:
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a stream; KeyError if there is none."""
         launch = self._launches[symbol]
-        if self._tuner is None or not launch.choices or DESCRIPTOR in self._text:
+        if self._tuner is None or not self._is_measured(launch):
             return self._plain(launch)
-        candidates = self._candidates(launch)
-        sizes = [number for number, kind in enumerate(launch.arguments.values()) if kind in ("i32", "i64")]
-        counted = launch.grid or launch.programs
-        work = digest(kernel_text(self._functions, launch), str(counted), str(launch.choices))
         # codegen lists the choices that affect bits only if the options allow that
-        return self._tuner.launch(work, "perf", candidates, _with_role(launch, "io"), _written(launch), sizes)
+        about = (_with_role(launch, "io"), _written(launch), _sizes(launch))
+        return self._tuner.launch(self._work(launch), "perf", self._candidates(launch), *about)
+
+    def kinds(self, symbol: str) -> str:
+        """See `kind_letters`; KeyError if there is no such kernel."""
+        return kind_letters(self._launches[symbol])
+
+    def native(self, symbol: str) -> NativeKernel:
+        """The kernel for a wrapper in C++; KeyError if there is none."""
+        launch = self._launches[symbol]
+        if self._tuner is None or not self._is_measured(launch):
+            return self._native(launch, self._files, self._other(launch, self._files, self._general(launch)))
+        run = self.bind(symbol)
+        won = "" if _sizes(launch) else self._tuner.winners.get(self._work(launch), "")
+        if won == DEFAULT:
+            return self._native(launch, self._files, self._other(launch, self._files, self._general(launch)))
+        if not won or (config := launch.config_of(won)) is None:
+            return NativeKernel(run)
+        chosen = launch.configured(config)
+        return self._native(chosen, self._configured(chosen), self._where_not_tuned(chosen, self._plain(launch)))
+
+    def _is_measured(self, launch: LaunchMetadata) -> bool:
+        """Whether the launches of a kernel are measured, if there is a tuner."""
+        return bool(launch.choices) and DESCRIPTOR not in self._text
+
+    def _work(self, launch: LaunchMetadata) -> str:
+        """What the tuner calls the work of a kernel."""
+        counted = launch.grid or launch.programs
+        return digest(kernel_text(self._functions, launch), str(counted), str(launch.choices))
 
     def _candidates(self, launch: LaunchMetadata) -> Candidates:
         """The launches of a kernel by their labels, such as "warps=8"; the default one is DEFAULT."""
@@ -285,22 +345,28 @@ class Kernels:
 
     def _plain(self, launch: LaunchMetadata) -> Callable[..., int]:
         """The default launch of a kernel, which takes any pointers and sizes."""
+        return self._of_any_pointers(launch, self._files, self._general(launch))
+
+    def _general(self, launch: LaunchMetadata) -> Callable[..., int]:
+        """What is called where the default launch of a kernel does not take the sizes."""
         wide, other = launch.wide(), launch.of_any_sizes()
         larger = _unreachable
         if launch.greatest_index:
             larger = _when_called(lambda: self._of_any_pointers(wide, self._configured(wide), _unreachable))
         if not launch.multiples:
-            return self._of_any_pointers(launch, self._files, larger)
-        general = _when_called(lambda: self._of_any_pointers(other, self._configured(other), larger))
-        return self._of_any_pointers(launch, self._files, general)
+            return larger
+        return _when_called(lambda: self._of_any_pointers(other, self._configured(other), larger))
 
     def _tuned(self, launch: LaunchMetadata, plain: Callable[..., int]) -> Callable[..., int]:
         """A launch that is not the default one, which is `plain`: that takes what no binary of this one takes."""
-        general = plain
-        if launch.multiples:
-            other = launch.of_any_sizes()
-            general = _when_called(lambda: self._bound(other, self._configured(other), plain))
-        return self._bound(launch, self._configured(launch), general)
+        return self._bound(launch, self._configured(launch), self._where_not_tuned(launch, plain))
+
+    def _where_not_tuned(self, launch: LaunchMetadata, plain: Callable[..., int]) -> Callable[..., int]:
+        """What is called where a launch that is not the default one does not take the arguments."""
+        if not launch.multiples:
+            return plain
+        other = launch.of_any_sizes()
+        return _when_called(lambda: self._bound(other, self._configured(other), plain))
 
     def _of_any_pointers(
         self, launch: LaunchMetadata, files: Mapping[str, bytes], general: Callable[..., int]
@@ -309,6 +375,12 @@ class Kernels:
 
         `general` is called for sizes that the binary does not take.
         """
+        return self._bound(launch, files, self._other(launch, files, general))
+
+    def _other(
+        self, launch: LaunchMetadata, files: Mapping[str, bytes], general: Callable[..., int]
+    ) -> Callable[..., int]:
+        """What is called where a binary among the files does not take pointers or sizes."""
         if DESCRIPTOR in self._text:
             unaligned = _with_copies(self._bound(launch, files, general), _written(launch))
         else:
@@ -319,16 +391,14 @@ class Kernels:
             is_aligned = not any(isinstance(arg, torch.Tensor) and arg.data_ptr() % ALIGNMENT for arg in args)
             return general(*args) if is_aligned else unaligned(*args)
 
-        return self._bound(launch, files, other)
+        return other
 
     def _bound(
         self, metadata: LaunchMetadata, files: Mapping[str, bytes], other: Callable[..., int]
     ) -> Callable[..., int]:
         """The launch of a binary among the files. `other` is called where the binary does not take the pointers."""
         name = metadata.name
-        binary = Binary(**json.loads(files[BINARIES])[name])
-        launch = launch_of(metadata, binary)
-        kernel = self._driver.load(files[cubin_name(name)], launch)
+        binary, launch, kernel = self._loaded(metadata, files)
         # with a counter or scratch memory the call below has more arguments, and so has what is called instead of it
         more = metadata.has_counter + bool(binary.scratch)
         instead = _without(other, more) if more else other
@@ -339,6 +409,29 @@ class Kernels:
         if binary.scratch:
             function = _with_scratch(function, launch, binary.scratch)
         return _with_counter(function, self._counters) if metadata.has_counter else function
+
+    def _native(self, metadata: LaunchMetadata, files: Mapping[str, bytes], other: Callable[..., int]) -> NativeKernel:
+        """A binary among the files for a wrapper in C++."""
+        binary, launch, kernel = self._loaded(metadata, files)
+        made = record(metadata.name, kernel, launch)
+        return NativeKernel(other, made, binary.scratch, metadata.has_counter)
+
+    def _loaded(self, metadata: LaunchMetadata, files: Mapping[str, bytes]) -> tuple[Binary, Launch, int]:
+        """A binary among the files, how it is launched, and the driver's handle of its kernel."""
+        binary = Binary(**json.loads(files[BINARIES])[metadata.name])
+        launch = launch_of(metadata, binary)
+        return binary, launch, self._driver.load(files[cubin_name(metadata.name)], launch)
+
+
+def kind_letters(launch: LaunchMetadata) -> str:
+    """A letter for each argument of a kernel: t a tensor, i an integer, d a float."""
+    kinds = launch.arguments.values()
+    return "".join("t" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in kinds)
+
+
+def _sizes(launch: LaunchMetadata) -> list[int]:
+    """The numbers of the arguments of a kernel that are sizes."""
+    return [number for number, kind in enumerate(launch.arguments.values()) if kind in ("i32", "i64")]
 
 
 def _with_role(launch: LaunchMetadata, *roles: str) -> list[int]:

@@ -1,8 +1,8 @@
 """Loads a wrapper in C++ as a function of Python.
 
-Takes the wrapper's text for compilation; later the loaded library, the lifted constants and the objects of this
-process. Gives `call(args)` as a built-in function. Refuses (LoadFailed) a torch whose Python tensors do not contain the
-pointer to the C++ tensor.
+Takes the wrapper's text for compilation; later the loaded library, the lifted constants, the objects of this process,
+and what connects it with a GPU (`cuda_cpp_wrapper.py`). Gives `call(args)` as a built-in function. Refuses (LoadFailed)
+a torch whose Python tensors do not contain the pointer to the C++ tensor.
 
 The unit reads the pointer directly from Python's object, so that no argument costs a call of torch. The pointer's
 offset is found at every start, by comparison with `tensor._cdata`.
@@ -27,6 +27,8 @@ from minductor.runtime.launch.profiler_ranges import with_ranges
 INCLUDE = Path(__file__).parent / "include"
 LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
 Call = Callable[[list[Any]], Sequence[Any]]
+# connects a library with its GPU; gives functions for what Python does there, and what the library points at
+Connect = Callable[[Library], tuple[Mapping[str, Callable[..., Any]], object]]
 
 # THPVariable_Wrap(const at::TensorBase&), where torch does not publish its address
 _WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
@@ -60,8 +62,10 @@ class _Bound(ctypes.Structure):
 
 
 def interface() -> str:
-    """A digest of what compiled units and this file must agree on; it changes with this file and the headers."""
-    files = (Path(__file__), *sorted(INCLUDE.glob("*.h")))
+    """A digest of what compiled units and their loaders must agree on; it changes with these files and the headers."""
+    here = Path(__file__)
+    loaders = (here, here.with_name("cuda_cpp_wrapper.py"), here.with_name("cuda.py"))
+    files = (*loaders, *sorted(INCLUDE.glob("*.h")))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
@@ -76,28 +80,30 @@ def launch(
     objects: Mapping[str, Any],
     events: list[Any],
     where: Callable[[str], str] = lambda node: "",
+    connect: Connect | None = None,
 ) -> Call:
     """The library's graph as a function. `objects`: the objects of this process that the graph names, and its
     constants.
 
-    `where`: the user's line of an ATen node, for errors of kernels.
+    `where`: the user's line of an ATen node, for errors of kernels. `connect`: connects the library with its GPU.
     """
     graph = _Graph.from_address(library.required("md_compiled"))
     offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
+    launches, pointed_at = connect(library) if connect else ({}, None)
     is_child = ctypes.pointer(threads().is_child)
     nodes = _text(library, "md_nodes").split()
     places = {key: place for key in nodes if (place := user_lines(map(where, key.split("+"))))}
     errors = {**vars(builtins), NonFiniteResult.__name__: NonFiniteResult}
-    found = (errors, places, calls, events, _raise_as_eager, _wrap(library.path))
+    found = (errors, places, {**calls, **launches}, events, _raise_as_eager, _wrap(library.path))
     bound = _Bound(handles, *found, is_child, None, torch.Tensor, offset)
     method = library.address("md_method")
     capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     # What the graph only points at lives as long as the function, which takes it for its module.
-    held = (bound, constants)
+    held = (bound, constants, pointed_at)
     plain: Call = function(method, capsule(ctypes.addressof(bound), None, None), held)
     return with_ranges(plain, f"minductor {name}", lambda: plain)
 

@@ -3,6 +3,7 @@
 The input is the path of a package. The output is a callable with the exported program's arguments and results.
 
 - `package.py`: `load` checks the package against this machine, maps its weights and loads its code.
+- `package_gpu.py`: the part of a package for the GPU of this process. `gpu_binaries.py`: its machine code as entries.
 - `archive.py`: the file: a zip with a seal over every byte.
 - `package_call_check.py`: compares the arguments of each call with what was exported.
 - `pytree_json.py`: the structure of arguments and results as JSON.

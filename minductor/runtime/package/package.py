@@ -4,8 +4,9 @@ Takes the path of a package. Gives a callable with the program's own arguments a
 files (PackageRefused), a machine or torch that lacks what the code needs (PackageElsewhere), and calls with inputs
 other than those it was exported for (WrongInput), before anything of the program runs.
 
-Loading runs native code: load only what you trust. The weights stay in the mapped file, which processes share. Buffers
-that the program changes belong to the loaded package. There are no gradients.
+Loading runs native code: load only what you trust. The weights stay in the mapped file, which processes share; those
+of a program for GPUs are sent to the GPU, once. Buffers that the program changes belong to the loaded package. There
+are no gradients.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import platform
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as trees
@@ -32,17 +33,20 @@ from minductor.runtime.package.package_call_check import CallCheck
 from minductor.runtime.package.pytree_json import read_tree
 from minductor.runtime.user_paths import user_path
 
+if TYPE_CHECKING:
+    from minductor.runtime.package.package_gpu import GpuPackage
+
 MANIFEST, PLAN, CONSTANTS, PLAIN = "manifest.json", "plan.json", "constants.bin", "plain.so"
 
 
 class Package:
     """An exported program. `manifest` describes it; `state` are the buffers that its calls change, by name."""
 
-    def __init__(self, manifest: Manifest, call: Call, state: Mapping[str, Any]) -> None:
+    def __init__(self, manifest: Manifest, call: Call, state: Mapping[str, Any], device: str = "cpu") -> None:
         self.manifest = manifest
         self.state = state
         self._call = call
-        self._inputs = CallCheck(manifest)
+        self._inputs = CallCheck(manifest, device)
         self._results = read_tree(manifest.out_spec)
 
     @property
@@ -61,7 +65,7 @@ class Package:
 def load(path: str | os.PathLike[str]) -> Package:
     """Loads the program of a package file. This runs native code from the file: load what you trust.
 
-    The program is not called.
+    The program is not called. A program for GPUs is loaded for the GPU that is the current one now.
 
     Args:
         path: a file that `minductor.export` has written.
@@ -72,7 +76,7 @@ def load(path: str | os.PathLike[str]) -> Package:
     Raises:
         BadArgument: `path` is no path.
         PackageRefused: the file is no package, is damaged, or cannot be read.
-        PackageElsewhere: the package needs another processor, another torch or another minductor.
+        PackageElsewhere: the package needs another processor, GPU, driver, torch or minductor.
 
     Examples:
         >>> import torch, minductor
@@ -82,16 +86,22 @@ def load(path: str | os.PathLike[str]) -> Package:
     archive = open_archive(user_path("the path of a package", path))
     manifest = read_manifest(archive)
     _check_machine(archive.path, manifest)
-    held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}
-    changed = {weight.name: _weight(archive, weight) for weight in manifest.weights if weight.is_state}
+    gpu = None
+    if manifest.gpus:
+        from minductor.runtime.package import package_gpu
+
+        gpu = package_gpu.gpu_package(archive, manifest, package_gpu.local_gpu())
+    sent = None if gpu is None else gpu.sent(archive.entries.get(CONSTANTS, memoryview(b"")))
+    held = {weight.name: _weight(archive, weight, sent) for weight in manifest.weights if not weight.is_state}
+    changed = {weight.name: _weight(archive, weight, sent) for weight in manifest.weights if weight.is_state}
     state = {name: copied(value, value.shape, value.stride()) for name, value in changed.items()}
     try:
-        call = _call(archive, held)
+        call = _call(archive, held, gpu)
     except (AttributeError, ImportError, LoadFailed) as error:
         reason = error.why if isinstance(error, LoadFailed) else error
         why = f"made with torch {manifest.torch}, it does not find in torch {torch.__version__}: {reason}"
         raise PackageElsewhere(str(archive.path), why) from error
-    return Package(manifest, call, state)
+    return Package(manifest, call, state, "cpu" if gpu is None else str(gpu.gpu.device))
 
 
 def _entry(archive: Archive, name: str) -> bytes:
@@ -126,31 +136,38 @@ def _check_machine(path: Path, manifest: Manifest) -> None:
         raise PackageElsewhere(str(path), f"its code may use {', '.join(missing)}, which this processor lacks")
 
 
-def _weight(archive: Archive, weight: Weight) -> torch.Tensor:
-    """A tensor whose memory is in the mapped file."""
+def _weight(archive: Archive, weight: Weight, sent: torch.Tensor | None) -> torch.Tensor:
+    """A tensor whose memory is in the mapped file, or in `sent`, the bytes of all weights on a GPU."""
     dtype = getattr(torch, by_name(weight.layout.dtype).torch_name)
     size, stride = tuple(map(int, weight.layout.size)), tuple(map(int, weight.layout.stride))
     if not weight.bytes:
-        return torch.empty_strided(size, stride, dtype=dtype)
+        return torch.empty_strided(size, stride, dtype=dtype, device=None if sent is None else sent.device)
     held = archive.entries.get(CONSTANTS, memoryview(b""))[weight.offset : weight.offset + weight.bytes]
     if len(held) != weight.bytes:
         raise PackageRefused(str(archive.path), f"{weight.name} is outside of its constants")
+    if sent is not None:
+        return sent[weight.offset : weight.offset + weight.bytes].view(dtype).as_strided(size, stride)
     return torch.frombuffer(held, dtype=torch.uint8).view(dtype).as_strided(size, stride)
 
 
-def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:
+def _call(archive: Archive, held: Mapping[str, torch.Tensor], gpu: GpuPackage | None) -> Call:
     """The compiled call, for a wrapper in Python or C++."""
-    library, name = _library(archive), archive.path.name
+    name = archive.path.name
+    library = _library(archive, LIBRARY if gpu is None else f"{gpu.prefix}{LIBRARY}")
+    if gpu is not None:
+        if library is None:
+            raise PackageRefused(str(archive.path), f"it has no {gpu.prefix}{LIBRARY}")
+        return launch_cpp_wrapper.launch(library, name, held, [], connect=gpu.connect)
     if WRAPPER_CPP in archive.entries and library is not None:
         return launch_cpp_wrapper.launch(library, name, held, [])
     return launch(_entry(archive, WRAPPER).decode(), None if library is None else library.bind, name, held, [])
 
 
-def _library(archive: Archive) -> Library | None:
+def _library(archive: Archive, name: str) -> Library | None:
     """The machine code, loaded from a temporary file that only this user can write and that is removed at once."""
-    if LIBRARY not in archive.entries:
+    if name not in archive.entries:
         return None
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:  # mode 0700
         file = Path(folder) / LIBRARY
-        file.write_bytes(archive.entries[LIBRARY])
+        file.write_bytes(archive.entries[name])
         return load_library(file)

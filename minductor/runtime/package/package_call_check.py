@@ -27,16 +27,16 @@ Sizes = tuple[int, ...]
 
 
 class CallCheck:
-    """The checks of all calls of a package."""
+    """The checks of all calls of a package. `device`: that of a tensor which was exported for a GPU."""
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, device: str = "cpu") -> None:
         self.parameters = manifest.parameters
         self.positional = manifest.positional
         self.in_spec = read_tree(manifest.in_spec)
         self.symbols = manifest.symbols
         symbols = {row.name: symbol(row.name, "size", row.low, row.high) for row in manifest.symbols}
         self.leaves = [
-            (leaf, None if leaf.layout is None else _Expected(leaf.name, leaf.layout, leaf.begin, symbols))
+            (leaf, None if leaf.layout is None else _Expected(leaf.name, leaf.layout, leaf.begin, symbols, device))
             for leaf in manifest.leaves
         ]
         self.numbers = [
@@ -86,11 +86,11 @@ class CallCheck:
 class _Expected:
     """What an argument has to be that was exported as a tensor."""
 
-    def __init__(self, name: str, layout: Layout, begin: int | None, symbols: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, layout: Layout, begin: int | None, symbols: Mapping[str, Any], device: str) -> None:
         self.name = name
         self.begin = begin
         self.dtype: torch.dtype = getattr(torch, by_name(layout.dtype).torch_name)
-        self.device = torch.device(layout.device)
+        self.device = torch.device(device if layout.device == "cuda" else layout.device)
         self.size = _row([parse_expr(text, symbols) for text in layout.size])
         self.stride = _row([parse_expr(text, symbols) for text in layout.stride])
         self.dims = len(layout.size)

@@ -1,6 +1,8 @@
 /* A compiled graph, for a host in C: what a shared object of minductor exports.
    Sizes and strides count elements; `dtype` is torch's number (0 uint8, 1 int8, 2 int16, 3 int32, 4 int64, 5 half,
-   6 float, 7 double, 11 bool, 15 bfloat16). A number is a tensor of int64, double or bool without dimensions. */
+   6 float, 7 double, 11 bool, 15 bfloat16). A number is a tensor of int64, double or bool without dimensions.
+   In a package for GPUs the memory of tensors, but not that of numbers, is on the GPU which is current at md_open_file;
+   calls launch on torch's current stream there, and do not wait. */
 #ifndef MINDUCTOR_H
 #define MINDUCTOR_H
 #include <stdint.h>

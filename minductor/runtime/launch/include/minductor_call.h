@@ -95,9 +95,9 @@ struct md_Call {
   const char* kind = nullptr;  // the name of the error's class in Python
   char* message = nullptr;
   const char* node = nullptr;  // the ATen node that caused the error, if known
-  // Set by hosts with Python: makes calls that only Python can make, by handle, and receives events.
+  // Set by hosts with Python: makes calls that only Python can make, by name, and receives events.
   void* host = nullptr;
-  bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
+  bool (*python)(md_Call&, const char* name, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
   void (*tell)(md_Call&, const char* what, const char* name) = nullptr;
   // Calls a lambda of Python, for the exception that it raises.
   void (*eager)(md_Call&, const char* lambda, const char* kinds, const md_Value* given) = nullptr;

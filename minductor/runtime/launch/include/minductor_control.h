@@ -67,6 +67,7 @@ template <class N> static N md_item(const md_Tensor& tensor) {
 
 // The same for a number of the plan: a uint64 may be too large for it.
 template <class N> static bool md_read(md_Call& md, const md_Tensor& tensor, N& number) {
+  if (!md_is_here(tensor)) return md_fetch(md, tensor, number);
   number = md_item<N>(tensor);
   return __is_same(N, double) || tensor.dtype() != md_uint64 || number >= 0 || md_too_large(md);
 }
@@ -151,7 +152,9 @@ static bool md_while(md_Call& md, const md_Region& going, md_Values going_sizes,
     memcpy(given + n_going + n, extra.begin(), extra.size() * sizeof(md_Value));
     md_Held asked(1);
     MD_TRY(md_region(md, going, given, found, asked));
-    if (!(going.gives[0] == 't' ? md_item<bool>(asked.items[0]) : found[0].integer != 0)) break;
+    bool goes_on = found[0].integer != 0;
+    if (going.gives[0] == 't') MD_TRY(md_read(md, asked.items[0], goes_on));
+    if (!goes_on) break;
     memcpy(given, step_sizes.begin(), n_step * sizeof(md_Value));
     memcpy(given + n_step, now, n * sizeof(md_Value));
     memcpy(given + n_step + n, extra.begin(), extra.size() * sizeof(md_Value));

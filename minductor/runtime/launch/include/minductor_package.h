@@ -46,7 +46,8 @@ struct md_Place {
   int64_t layout;
 };
 
-static md_graph* md_open_mapped(const char* path, const md_Place* places, int64_t count, const int64_t* layouts, int64_t bytes) {
+// The first bytes of a file, mapped; null if it is shorter.
+static char* md_mapped(const char* path, int64_t bytes) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   struct stat facts;
   char* memory = nullptr;
@@ -55,7 +56,11 @@ static md_graph* md_open_mapped(const char* path, const md_Place* places, int64_
     memory = mapped == MAP_FAILED ? nullptr : static_cast<char*>(mapped);
   }
   if (file >= 0) close(file);
-  if (memory == nullptr && bytes > 0) return nullptr;
+  return memory;
+}
+
+// Opens the graph with constants that lie in `memory`.
+static md_graph* md_open_in(char* memory, const md_Place* places, int64_t count, const int64_t* layouts) {
   md_tensor* constants = static_cast<md_tensor*>(calloc(count + 1, sizeof(md_tensor)));
   for (int64_t n = 0; n < count; n++) {
     const int64_t* layout = layouts + places[n].layout;
@@ -63,6 +68,13 @@ static md_graph* md_open_mapped(const char* path, const md_Place* places, int64_
   }
   md_graph* graph = md_open(constants, count);
   free(constants);
+  return graph;
+}
+
+static md_graph* md_open_mapped(const char* path, const md_Place* places, int64_t count, const int64_t* layouts, int64_t bytes) {
+  char* memory = md_mapped(path, bytes);
+  if (memory == nullptr && bytes > 0) return nullptr;
+  md_graph* graph = md_open_in(memory, places, count, layouts);
   if (graph != nullptr) {
     graph->mapped = memory;
     graph->mapped_bytes = bytes;

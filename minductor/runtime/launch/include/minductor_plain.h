@@ -116,6 +116,9 @@ static md_Handle md_share(md_Handle of) {
   return shared.give();
 }
 
+static inline bool md_is_here(const md_Tensor&) { return true; }
+template <class N> static inline bool md_fetch(md_Call&, const md_Tensor&, N&) { return false; }
+
 // The start of the memory that a tensor is a view of.
 static inline const void* md_memory(md_Handle handle) { return handle->block->data; }
 

@@ -45,7 +45,7 @@ struct md_Bound {
   const md_Handle* constants;
   PyObject* errors;  // a dict: an exception's name -> its class
   PyObject* places;  // a dict: an ATen node -> the user's line
-  PyObject* calls;   // a dict: extern_<handle> -> a function, for calls that only Python can make
+  PyObject* calls;   // a dict: the name of a call that only Python can make (extern_<handle>, a kernel) -> a function
   PyObject* events;  // a list
   PyObject* eager;   // a function: calls a lambda, given as text, with the other arguments
   PyObject* (*wrap)(const void* tensor);  // torch's function: the Python object of a tensor
@@ -112,10 +112,8 @@ static PyObject* md_call_object(const md_Bound& bound, PyObject* function, PyObj
 }
 
 // md_Call::python: makes one call in Python. Its exception stays set, with "" as the error's kind.
-static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
+static bool md_call_python(md_Call& md, const char* name, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
   const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
-  char name[32];
-  snprintf(name, sizeof name, "extern_%lld", (long long)handle);
   const int state = PyGILState_Ensure();
   PyObject* results = md_call_object(bound, PyDict_GetItemString(bound.calls, name), nullptr, kinds, given);
   if (results != nullptr) {

@@ -9,6 +9,7 @@ struct md_graph {
   int64_t n_constants;
   void* mapped;  // the file of the constants
   size_t mapped_bytes;
+  md_Handle sent;  // their memory on a GPU
 };
 
 // A package's own check of a call's inputs; see minductor_package.h.
@@ -86,6 +87,7 @@ MD_EXPORT void md_close(md_graph* graph) {
   for (int64_t n = 0; n < graph->n_constants; n++) graph->constants[n].reset();
   free(graph->constants);
   if (graph->mapped != nullptr) munmap(graph->mapped, graph->mapped_bytes);
+  if (graph->sent != nullptr) md_drop(graph->sent);
   free(graph);
 }
 

@@ -12,6 +12,8 @@ int32_t aoti_torch_new_tensor_handle(md_Handle, md_Handle*);
 int32_t aoti_torch_get_data_ptr(md_Handle, void**);
 int32_t aoti_torch_get_dtype(md_Handle, int32_t*);
 int32_t aoti_torch_get_dim(md_Handle, int64_t*);
+int32_t aoti_torch_get_device_type(md_Handle, int32_t*);
+int32_t aoti_torch_get_device_index(md_Handle, int32_t*);
 int32_t aoti_torch_get_storage_offset(md_Handle, int64_t*);
 int32_t aoti_torch_get_sizes(md_Handle, int64_t**);
 int32_t aoti_torch_get_strides(md_Handle, int64_t**);
@@ -19,6 +21,10 @@ int32_t aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes, const int64
                                  int32_t index, md_Handle*);
 int32_t aoti_torch__reinterpret_tensor(md_Handle, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
                                        md_Handle*);
+int32_t aoti_torch_item_bool(md_Handle, bool*);
+int32_t aoti_torch_item_int64(md_Handle, int64_t*);
+int32_t aoti_torch_item_float64(md_Handle, double*);
+int32_t aoti_torch_zero_(md_Handle);
 int32_t aoti_torch_copy_(md_Handle self, md_Handle source, int32_t non_blocking);
 int32_t aoti_torch_create_tensor_from_blob(void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
                                            int32_t dtype, int32_t device, int32_t index, md_Handle*);
@@ -98,6 +104,30 @@ static inline int32_t md_dtype(md_Handle handle) {
 
 #include "minductor_tensor.h"
 
+// torch's number of the kind of device that a tensor is on; 0 is the CPU.
+static inline int32_t md_device_type(md_Handle handle) {
+  int32_t found = 0;
+  aoti_torch_get_device_type(handle, &found);
+  return found;
+}
+static inline int32_t md_device_index(md_Handle handle) {
+  int32_t found = 0;
+  aoti_torch_get_device_index(handle, &found);
+  return found;
+}
+
+// Whether this code can read a tensor's memory; torch reads a number out of another device's.
+static inline bool md_is_here(const md_Tensor& tensor) { return md_device_type(tensor.handle) == 0; }
+static inline bool md_fetch(md_Call& md, const md_Tensor& tensor, bool& number) {
+  return md_torch(md, aoti_torch_item_bool(tensor.handle, &number));
+}
+static inline bool md_fetch(md_Call& md, const md_Tensor& tensor, int64_t& number) {
+  return md_torch(md, aoti_torch_item_int64(tensor.handle, &number));
+}
+static inline bool md_fetch(md_Call& md, const md_Tensor& tensor, double& number) {
+  return md_torch(md, aoti_torch_item_float64(tensor.handle, &number));
+}
+
 // A second owner of the same tensor.
 static inline md_Handle md_share(md_Handle handle) {
   md_Handle shared = nullptr;
@@ -132,7 +162,8 @@ static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_
   md_Tensor copy, into, from;
   int64_t written[ndim + 1];
   for (int64_t dim = 0; dim < ndim; dim++) written[dim] = strides[dim] == 0 && sizes[dim] > 1 ? 1 : sizes[dim];
-  MD_TRY(md_torch(md, aoti_torch_empty_strided(ndim, sizes, strides, tensor.dtype(), 0, 0, copy.made())));
+  const int32_t type = md_device_type(tensor.handle), index = md_device_index(tensor.handle);
+  MD_TRY(md_torch(md, aoti_torch_empty_strided(ndim, sizes, strides, tensor.dtype(), type, index, copy.made())));
   MD_TRY(md_torch(md, aoti_torch__reinterpret_tensor(copy.handle, ndim, written, strides, 0, into.made())));
   MD_TRY(md_torch(md, aoti_torch__reinterpret_tensor(tensor.handle, ndim, written, tensor.strides(), 0, from.made())));
   MD_TRY(md_torch(md, aoti_torch_copy_(into.handle, from.handle, 0)));
@@ -153,9 +184,12 @@ static inline int64_t md_threads() {
   return found;
 }
 
+// The device of the memory that a host passes: torch's number of its kind, and its own number.
+static int32_t md_home_type = 0, md_home_index = 0;
+
 static inline bool md_lent(md_Call& md, md_Value& value, const md_tensor& given) {
-  return md_torch(md, aoti_torch_create_tensor_from_blob(given.data, given.ndim, given.sizes, given.strides, 0, given.dtype, 0, 0,
-                                                         &value.tensor));
+  return md_torch(md, aoti_torch_create_tensor_from_blob(given.data, given.ndim, given.sizes, given.strides, 0, given.dtype, md_home_type,
+                                                         md_home_index, &value.tensor));
 }
 
 #include "minductor_control.h"
@@ -199,7 +233,7 @@ static constexpr md_Entry md_none = 0;
 static inline md_Entry md_word(int64_t value) { return (md_Entry)value; }
 static inline md_Entry md_real(double value) { return __builtin_bit_cast(md_Entry, value); }
 static inline md_Entry md_own(const md_Tensor& tensor) { return (md_Entry)md_share(tensor.handle); }
-static inline md_Entry md_device(int64_t type) { return (md_Entry)type << 32 | 0xffffffffu; }
+static inline md_Entry md_device(int64_t type, int32_t index = -1) { return (md_Entry)type << 32 | (uint32_t)index; }
 static inline md_Entry md_some(md_Entry value) {
   md_Entry* held = nullptr;
   if (torch_new_stable_ivalue) torch_new_stable_ivalue(&held);
@@ -252,8 +286,10 @@ static int32_t md_operator(const char* name, const char* overload, std::initiali
 static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Value> given, const char* kinds,
                       std::initializer_list<md_Tensor*> made) {
   if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)handle);
+  char name[32];
+  snprintf(name, sizeof name, "extern_%lld", (long long)handle);
   md_Handle found[made.size() + 1];
-  MD_TRY(md.python(md, handle, kinds, given.begin(), found, made.size()));
+  MD_TRY(md.python(md, name, kinds, given.begin(), found, made.size()));
   for (size_t n = 0; n < made.size(); n++) *made.begin()[n] = md_Tensor(found[n]);
   return true;
 }
