@@ -261,6 +261,7 @@ class _Pricer:
         self.strided = machine.gather if any(isinstance(op.attrs, Reduce) for op in self.ops) else machine.strided
         # by the id of a loop the positions of its ops
         self.inside = {id(loop): frozenset(positions(loop.body)) for loop in loops(self.steps)}
+        self.vectors_along = {loop.axis for loop in loops(self.steps) if loop.kind == "vector"}
         self.rows: dict[int, _Access] = {}
         self.visits: dict[tuple[object, ...], _Visit] = {}  # by the key of an access
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
@@ -325,7 +326,7 @@ class _Pricer:
         if dtype is not None and dtype.kind != "float":  # floats of 16 bits are kept as wider ones
             size = dtype.itemsize
         distance = size
-        for axis in reversed(self.ops[position].axes):
+        for axis in sorted(reversed(self.ops[position].axes), key=lambda axis: axis not in self.vectors_along):
             moves.append((distance, axis))
             distance *= spans[axis]
         return _Access(("row", position), tuple(moves), frozenset(), size, distance)

@@ -320,7 +320,8 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
         and sum(reach * _apart(shape.touches[n], vector, cache) for n, reach in scattered.items()) > cache
         for cache in machine[:2]
     ]
-    size = second = third = third_places = conflicts = memory = unforeseen = 0.0
+    size = third = third_places = conflicts = memory = unforeseen = 0.0
+    second = _buffered(shape, vector, is_staged=is_staged)
     around, ahead = 0, machine.ahead_bytes / LINE
     if across := _across(shape, vector):  # each row passes the accumulators of all columns
         accumulators = _accumulator_bytes(shape, across)
@@ -360,6 +361,19 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
     return _Lines(size, second, third, third_places, conflicts, memory, unforeseen)
 
 
+def _is_transposed(shape: Shape, touch: Touch, vector: int, *, is_staged: bool) -> bool:
+    """Whether an access goes through a staging buffer."""
+    return (is_staged or not shape.joined) and (touch.steps[vector] or 0) > 1 and 1 in touch.steps
+
+
+def _buffered(shape: Shape, vector: int | None, *, is_staged: bool) -> float:
+    """The lines of staging buffers that the second level gives and takes. One buffer stays in the first level."""
+    if vector is None:
+        return 0.0
+    found = [touch for touch in shape.touches if _is_transposed(shape, touch, vector, is_staged=is_staged)]
+    return 3 * WORD / LINE * sum(shape.points(touch.axes) for touch in found) if len(found) > 1 else 0.0
+
+
 def _scattered(shape: Shape, touch: Touch, vector: int | None, *, is_staged: bool) -> int:
     """How many lines a vector loop touches before it comes to one of them again; 0 if it walks along its lines.
 
@@ -370,7 +384,7 @@ def _scattered(shape: Shape, touch: Touch, vector: int | None, *, is_staged: boo
         return 0
     if all(abs(step or LINE) * touch.itemsize >= LINE for axis, step in enumerate(touch.steps) if axis != vector):
         return 0  # no line is used twice
-    if (is_staged or not shape.joined) and step > 1 and 1 in touch.steps:
+    if _is_transposed(shape, touch, vector, is_staged=is_staged):
         return 0
     is_row = not shape.joined or shape.joined >> vector & 1
     return shape.extents[vector] if is_row else min(COLUMNS, shape.extents[vector])
