@@ -19,7 +19,7 @@ net = torch.nn.Sequential(
     torch.nn.Embedding(16, 8), torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Softmax(-1)
 )
 made = []
-compiled = torch.compile(net, backend=Compiler(store=Store(Path(sys.argv[1])), observer=made.append))
+compiled = torch.compile(net, backend=Compiler(store=Store(Path(sys.argv[1])), observer=made.append, is_dry=True))
 compiled(torch.arange(6).reshape(2, 3)).square().sum().backward()
 print(json.dumps([[graph.role, graph.key, sorted(graph.sources.items())] for graph in made]))
 """
