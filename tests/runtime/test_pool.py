@@ -132,9 +132,17 @@ def test_a_worker_that_dies_is_told_and_replaced(pool: Pool) -> None:
 
 def worker_pids(parent: int) -> Iterator[int]:
     for task in Path(f"/proc/{parent}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            if "pool.py" in Path(f"/proc/{pid}/cmdline").read_text():
+        for pid in text_of(task / "children").split():
+            if "pool.py" in text_of(Path(f"/proc/{pid}/cmdline")):
                 yield int(pid)
+
+
+def text_of(file: Path) -> str:
+    """The text of a file of a thread or a process; "" if that has ended by now."""
+    try:
+        return file.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_what_a_job_prints_is_no_answer(pool: Pool, capfd: pytest.CaptureFixture[str]) -> None:
