@@ -213,11 +213,10 @@ def _c_library(compiled: _Compiled) -> str:
     """The name of the library in the package that a host in C loads; "" if a call needs Python."""
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
     from minductor.runtime.launch.launch import LIBRARY, WRAPPER_CPP
+    from minductor.runtime.package.package import PLAIN
 
     if compiled.env.target.is_gpu:
         return ""
-    from minductor.runtime.package.package import PLAIN
-
     if compiled.source.wrapper_file != WRAPPER_CPP or "\nMD_PYTHON(" in compiled.source.wrapper:
         return ""
     return LIBRARY if needs_torch(compiled.plan) else PLAIN

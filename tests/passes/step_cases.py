@@ -519,14 +519,14 @@ def centred_columns_of_two_transposed(rows: int, columns: int, name: str, dtype:
     return s
 
 
-def softmax_of_channels(*, last: bool) -> Sketch:
+def softmax_of_channels(*, last: bool, dtype: DType = F32) -> Sketch:
     """A softmax of channels that stand first, which stand last in the result if `last`; and its sums."""
     s = Sketch((2, 70, 90))
     n, c, p = s.i
     x = s.read("a", randn(2, 70, 90), F32, 6300 * n + 90 * c + p)
     e = s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32))))
     total = s.b.reduce([e], ["i1"], combine("sum", F32))
-    s.write(s.b.op("div", e, total), F32, axes=(0, 2, 1) if last else (0, 1, 2))
+    s.write(s.b.op("div", e, total), dtype, axes=(0, 2, 1) if last else (0, 1, 2))
     s.write(total, F32, axes=(0, 2))
     return s
 

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from minductor.core.dtypes import F32, F64, I8, I64, DType
+from minductor.core.dtypes import BF16, F16, F32, F64, I8, I64, DType
 from minductor.ir.program.build import Builder
 from minductor.ir.program.loops import loops, parse_schedule
-from minductor.ir.program.nodes import Kernel, NodeNote, Program, View
+from minductor.ir.program.nodes import Kernel, NodeNote, Program, Store, View
 from minductor.ir.program.variant_note import VariantNote
 from minductor.options import RECIPES, Options
 from minductor.passes.fuse.fuse import fuse
@@ -18,7 +18,7 @@ from minductor.passes.schedule import cpu_recipes, gpu_recipes
 from minductor.target import Env, Machine, by_name
 from tests.codegen.cases import transposed_of
 from tests.passes.sketch import Sketch, transpose
-from tests.passes.step_cases import centred_columns_of_two_transposed
+from tests.passes.step_cases import centred_columns_of_two_transposed, softmax_of_channels
 from tests.rows import inline, schedule
 
 
@@ -187,6 +187,14 @@ def test_columns_that_do_not_fill_transposed_blocks_divide_by_no_rest_of_a_block
 @pytest.mark.parametrize(("dtype", "side"), [(F32, 64), (F64, 64), (I8, 128)])
 def test_the_side_of_a_transposed_block_is_several_cache_lines(dtype: DType, side: int) -> None:
     assert heads(tiled(transposed_of(dtype).program(), "transposed", "cpu")[0])[0] == f"parallel {side}"
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16])
+def test_transposed_stores_are_staged_also_where_they_round(dtype: DType) -> None:
+    kernel, _ = tiled(softmax_of_channels(last=True, dtype=dtype).program(), "transposed_columns", "cpu")
+    assert kernel.schedule is not None
+    (store,) = (p for p, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Store) and len(op.axes) == 3)
+    assert kernel.body.ops[store].args[0] in kernel.schedule.kept_rows
 
 
 def test_blocks_are_smaller_where_many_loads_are_transposed() -> None:

@@ -48,7 +48,7 @@ def place(draft: Draft) -> Kernel:
     schedule = is_columns and group(nest(draft, short_sums(draft, ROWS)), body, touches.extents)
     schedule = schedule or nest(draft, short_sums(draft, 1))
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
-    schedule = stage(schedule, draft.kernel, draft.staged) if draft.staged is not None else schedule
+    schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
     schedule = fetch_rows(unblock(schedule), draft.kernel)
     schedule = keep_in_results(schedule, draft) if draft.staged is None else schedule
     schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 
 from minductor.analysis.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.analysis.strides import constant_step, step_of
-from minductor.core.dtypes import BF16
+from minductor.core.dtypes import BF16, F16
+from minductor.cost.shape_cpu import FEW_ACROSS
 from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Reduce, Store
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
@@ -39,7 +40,6 @@ SCAN_BLOCKS = 32  # blocks of a scan in a block around them
 # is that along which transposed loads are contiguous, of elements of four bytes or more and of fewer.
 CROSSING_BLOCK, NARROW_CROSSING_BLOCK, CROSSED_BLOCK = 64, 128, 64
 BUFFER_BYTES = 16 * 1024  # of one staging buffer: half of the first-level cache
-FEW_ACROSS = 4  # times as many bytes are contiguous along reduced rows; then these are reduced one by one
 STAGED_BYTES = 256 * 1024  # of all staging buffers; blocks are smaller beyond it
 
 
@@ -125,11 +125,8 @@ def _jumping_stores(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
     ops, found = draft.kernel.body.ops, set[int]()
     for position, op in enumerate(ops):
         if isinstance(op.attrs, Store) and _jumps(draft, op, crossing, vector):
-            value = ops[op.args[0]]
-            if {crossing, vector} <= {*value.axes} and draft.touches.dtypes[op.attrs.ref.storage] in (
-                value.dtype,
-                BF16,
-            ):
+            value, dtype = ops[op.args[0]], draft.touches.dtypes[op.attrs.ref.storage]
+            if {crossing, vector} <= {*value.axes} and dtype in (value.dtype, BF16, F16):
                 found.add(position)
     return frozenset(found)
 
