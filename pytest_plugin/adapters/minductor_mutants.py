@@ -357,13 +357,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "step) if False else None",
     ),
     Mutant("graph-inputs-not-copied", RECORDING, "Recording.replay", "if numbers:", "if not numbers:"),
-    Mutant("graph-moved-input-unseen", RECORDING, "Recording.moved", "!= address", "== -1"),
+    Mutant("graph-moved-input-unseen", RECORDING, "Recording.moved", "if found == self.addresses", "if found"),
     Mutant(
         "graph-moves-not-counted",
         GRAPH_PARTITION,
         "CapturedPartition._may_record_again",
         "number] += 1",
         "number] += 0",
+    ),
+    Mutant(
+        "graph-cold-thread-records", GRAPH_PARTITION, "CapturedPartition._replayed", "if not case.ran.value", "if False"
     ),
     Mutant("graph-writes-lost", RECORDING, "Recording.replay", "if number in self.buffers]", "if number in ()]"),
     Mutant("graph-results-not-copied", GRAPH_CHAIN, "WrapperGraphs.given", "step() and not", "step() or not"),

@@ -370,6 +370,21 @@ def test_two_threads_get_their_own_results() -> None:
     assert not wrong
 
 
+def test_a_thread_runs_the_function_before_it_records() -> None:
+    """cuBLAS and cuDNN have a handle for each thread, which cannot be made in a recording."""
+    wrapper = Wrapper()
+    part, x, w = wrapper.partition(double, 2), torch.randn(8), torch.randn(8)
+    wrapper.call(part, x, w)
+    for _ in range(2):
+        thread = Thread(target=wrapper.call, args=(part, x, w))
+        thread.start()
+        thread.join()
+        assert not wrapper.driver.did("record")
+    for records in (1, 1):
+        assert torch.equal(wrapper.call(part, x, w)[0], x * 2 + w)
+        assert len(wrapper.driver.did("record")) == records
+
+
 def test_a_recording_that_fails_runs_without_a_graph() -> None:
     wrapper = Wrapper()
     part, x, w = wrapper.partition(double, 2), torch.randn(8), torch.randn(8)
@@ -413,6 +428,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "graph-inputs-not-copied": test_the_second_call_records_and_later_ones_replay,
     "graph-moved-input-unseen": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
     "graph-moves-not-counted": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
+    "graph-cold-thread-records": test_a_thread_runs_the_function_before_it_records,
     "graph-writes-lost": check_written,
     "graph-results-not-copied": test_results_that_are_held_keep_their_values,
     "graph-pool-for-each": test_forward_and_backward_share_a_pool_and_copy_nothing_between_them,

@@ -347,7 +347,8 @@ class _Inliner:
 
         `made`: the consumers as they would recompute it.
         """
-        once = [n for n, shape in enumerate(consumers) if _is_used_once(shape, storage)][:MOST_PARTNERS]
+        size = next(touch.size for touch in producer.touches if touch.is_store)
+        once = [n for n, shape in enumerate(consumers) if _is_used_once(shape, storage, size)][:MOST_PARTNERS]
         for n in once:
             yield [*consumers[:n], self.prices.and_stored(made[n], consumers[n], storage), *consumers[n + 1 :]]
         if not once:
@@ -537,9 +538,9 @@ def _needs_more(producer: Shape, consumers: Sequence[Shape], storage: str) -> st
     return f"{memory} bytes and {operations:.0f} operations more" if memory > 0 < operations else ""
 
 
-def _is_used_once(consumer: Shape, storage: str) -> bool:
-    """Whether a consumer loads each element of a storage once, at a point of its own, in one pass."""
-    uses = [touch for touch in consumer.touches if touch.storage == storage]
+def _is_used_once(consumer: Shape, storage: str, size: int = 0) -> bool:
+    """Whether a consumer loads elements of a storage, `size` bytes at least, once: at points of their own, in one pass."""
+    uses = [touch for touch in consumer.touches if touch.storage == storage and touch.size >= size]
     if len(uses) != 1 or uses[0].drawn or uses[0].times * uses[0].passes != 1:
         return False
     points = consumer.points(consumer.every)

@@ -12,8 +12,8 @@ nothing: a call that cannot be replayed runs without a graph, with a note.
 How a partition runs, for each device, stream and tuple of sizes:
 
 1. The first call runs the function. Kernels are tuned and loaded, and choices by size are settled there.
-2. The second call records. An input that has the address of the first call is read where it lies; the others are copied
-   into buffers of the recording, all by one call of a foreach operator. Recording has no effect; so the call replays.
+2. The second call of a thread records. An input that has the address of the first call is read where it lies; the others are copied
+   into buffers of the recording, small ones in one launch. Recording has no effect; so the call replays.
 3. Later calls copy these inputs and replay. An input that was read where it lay and has moved leads to another
    recording; if it moves again, it is copied from then on.
 
@@ -23,8 +23,7 @@ Laws of memory:
   replay may overwrite results of later recordings, its own results, and nothing else.
 - So a recording is replayed only if nobody holds its results, or those of a later recording. Else this call records
   anew, or runs without a graph: no value that somebody holds is overwritten.
-- What the caller gets is copied out of the pool, by one call of a foreach operator. What a forward graph saves for its
-  backward graph stays there, and is held until the backward has run.
+- What the caller gets is copied out of the pool. What a forward graph saves for its backward graph stays there, and is held until the backward has run.
 - After `torch.compiler.cudagraph_mark_step_begin()` results are not copied any more, except gradients. A replay in a
   later step overwrites them, and whoever still reads one gets an error with the user's line.
 """

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 Tensors = Sequence[torch.Tensor]
+MOST_TOGETHER = 1 << 15  # bytes: one block of a foreach operator copies 65,536 elements, so it is slow for more
 _COUNTING = "torch._inductor.cudagraph_trees"  # torch counts steps there; this package never imports it
 
 
@@ -55,7 +56,7 @@ class GraphDriver(Protocol):
         ...
 
     def copy(self, into: Tensors, values: Tensors) -> None:
-        """Copies tensors into others of the same layouts, as one launch where their dtypes allow it."""
+        """Copies tensors into others of the same layouts: small ones in one launch, where their dtypes allow it."""
         ...
 
     def forbid(self, tensor: torch.Tensor, message: str) -> None:
@@ -90,6 +91,7 @@ class TorchDriver:
             if side is None:
                 side = self._streams[stream.device] = torch.cuda.Stream(stream.device)
             graph = torch.cuda.CUDAGraph()
+            clear_workspaces()
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                     results = run()
@@ -97,13 +99,26 @@ class TorchDriver:
                 raise RecordFailed(f"there is no room for its pool: {_first_line(error)}") from error
             except Exception as error:  # what the function itself raises is raised again when it runs without a graph
                 raise RecordFailed(_first_line(error)) from error
+            finally:
+                clear_workspaces()
         return graph, results
 
     def replay(self, graph: Any) -> None:
         graph.replay()
 
     def copy(self, into: Tensors, values: Tensors) -> None:
-        torch.ops.aten._foreach_copy_(list(into), list(values), non_blocking=True)
+        small_into: list[torch.Tensor] = []
+        small: list[torch.Tensor] = []
+        for place, value in zip(into, values, strict=True):
+            if place.nbytes > MOST_TOGETHER:
+                place.copy_(value, non_blocking=True)
+            else:
+                small_into.append(place)
+                small.append(value)
+        if len(small) == 1:
+            small_into[0].copy_(small[0], non_blocking=True)
+        elif small:
+            torch.ops.aten._foreach_copy_(small_into, small, non_blocking=True)
 
     def forbid(self, tensor: torch.Tensor, message: str) -> None:
         forbid: Any = getattr(torch._C, "_set_storage_data_ptr_access_error_msg", None)
@@ -119,6 +134,14 @@ class TorchDriver:
 def recording_lock() -> Lock:
     """The lock of this process for recording: torch waits for the device before it begins, which ends a recording."""
     return Lock()
+
+
+def clear_workspaces() -> None:
+    """Frees the memory that cuBLAS works in, which torch keeps for each stream.
+
+    A recording then takes it from its own pool, where no other pool's replay writes, and leaves nothing in the pool.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
 
 
 def marked_steps() -> int:

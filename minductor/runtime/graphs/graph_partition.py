@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import RLock, local
 from typing import Any
 
 import torch
@@ -44,11 +44,18 @@ class Shared:
         return self.pools[stream]
 
 
+class _RanHere(local):
+    """Whether the current thread has run a function."""
+
+    value = False
+
+
 @dataclass(eq=False, slots=True)
 class _Case:
     """The calls of one partition with the same sizes on the same stream. `addresses`: of the tensors of the first."""
 
     addresses: Sequence[int]
+    ran: _RanHere = field(default_factory=_RanHere)
     recording: Recording | None = None
     recorded: int = 0  # how many recordings were made
     moves: Counter[int] = field(default_factory=Counter[int])  # how often each input moved
@@ -82,7 +89,8 @@ class CapturedPartition:
         if len(self._cases) >= MOST_SIZES:
             self._note(f"no more than {MOST_SIZES} sizes are recorded; others run without a CUDA graph")
             return None
-        self._cases[key] = _Case([tensor.data_ptr() for tensor in args[: self.about.tensors]])
+        case = self._cases[key] = _Case([tensor.data_ptr() for tensor in args[: self.about.tensors]])
+        case.ran.value = True
         return None
 
     def _replayed(self, case: _Case, stream: Stream, args: Sequence[Any]) -> tuple[torch.Tensor, ...] | None:
@@ -99,6 +107,9 @@ class CapturedPartition:
                 return recording.replay(self.shared.driver, args, step)
             if not self._may_record_again(case, recording, moved, pool, args):
                 return None
+        if not case.ran.value:  # what the libraries keep for a thread cannot be made in a recording
+            case.ran.value = True
+            return None
         recording = self._record(case, pool, stream, args)
         return recording.replay(self.shared.driver, args, step) if recording is not None else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, storage_o
 
 # 1 if elements of a tensor certainly share memory, which torch then copies nothing into
 has_shared_elements: Callable[[torch.Tensor], int] = getattr(torch, "_debug_has_internal_overlap")  # noqa: B009
+_place_of: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
 Function = Callable[..., tuple[torch.Tensor, ...]]
 
 
@@ -62,14 +64,25 @@ class Recording:
     about: About
     pool: Pool
     entry: PoolEntry
-    addresses: Mapping[int, int]  # of the inputs that are read where they lie
+    placed: Sequence[int]  # the inputs that are read where they lie
+    addresses: Sequence[int]  # of those
     buffers: Mapping[int, torch.Tensor]
     results: Sequence[LentResult | WindowOfInput]
     lent_inputs: frozenset[int]  # the inputs that lay in the pool
 
     def moved(self, args: Sequence[Any]) -> list[int]:
         """The inputs that would have to lie where they lay, and do not."""
-        return [number for number, address in self.addresses.items() if args[number].data_ptr() != address]
+        found = list(map(_place_of, self._pick_placed(args)))  # of each parameter at each call
+        if found == self.addresses:
+            return []
+        return [number for number, was, now in zip(self.placed, self.addresses, found, strict=True) if was != now]
+
+    @cached_property
+    def _pick_placed(self) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+        """Takes the arguments of a call. Gives those in `placed`."""
+        if len(self.placed) < 2:
+            return lambda args: [args[number] for number in self.placed]
+        return itemgetter(*self.placed)
 
     @cached_property
     def _copied(self) -> tuple[list[int], list[torch.Tensor]]:
@@ -118,8 +131,9 @@ def record(about: About, pool: Pool, stream: Stream, args: Sequence[Any], copied
     results = _results(about, tensors, buffers, made)
     lent_inputs = frozenset(n for n, tensor in enumerate(tensors) if storage_of(tensor) in pool.storages)
     entry = pool.add(graph, list(dict.fromkeys(each.lent for each in results if isinstance(each, LentResult))))
-    addresses = {number: tensor.data_ptr() for number, tensor in enumerate(tensors) if number not in buffers}
-    return Recording(about, pool, entry, addresses, buffers, results, lent_inputs)
+    placed = [number for number in range(about.tensors) if number not in buffers]
+    addresses = [tensors[number].data_ptr() for number in placed]
+    return Recording(about, pool, entry, placed, addresses, buffers, results, lent_inputs)
 
 
 def _results(
