@@ -138,21 +138,25 @@ def _touched(body: Body) -> set[str]:
 
 
 def common_accesses(first: Kernel, second: Kernel) -> Pairs:
-    """Pairs of indices, of the first and of the second kernel, at which both may touch one element; most axes first."""
+    """Pairs of indices, of the first and of the second kernel, at which both may touch one element.
+
+    Those with most axes come first; of them, those where one kernel stores what the other one loads.
+    """
     stored: dict[Ref, list[Expr]] = {}
     for write in body_writes(first.body):
         stored.setdefault(write.ref, []).append(write.index)
     first_loads = _loads(first.body)
     pairs: Pairs = []
+    both_load: Pairs = []
     for ref, indices in _loads(second.body).items():
         if ref in stored:
             pairs += [(made, index) for made in stored[ref] for index in indices][:MAX_PAIRS]
         elif ref in first_loads:
-            pairs += [(a, b) for a in first_loads[ref] for b in indices][:MAX_PAIRS]
+            both_load += [(a, b) for a in first_loads[ref] for b in indices][:MAX_PAIRS]
     for write in body_writes(second.body):  # the first kernel reads the value that the second one overwrites
         old = first_loads.get(Ref(write.ref.storage, write.ref.version - 1), ())
         pairs += [(index, write.index) for index in old[:MAX_PAIRS]]
-    usable = [pair for pair in pairs if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
+    usable = [pair for pair in (*pairs, *both_load) if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
     return sorted(dict.fromkeys(usable), key=lambda pair: -sum(len(free_symbols(index)) for index in pair))
 
 
