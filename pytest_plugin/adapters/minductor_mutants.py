@@ -368,6 +368,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "graph-cold-thread-records", GRAPH_PARTITION, "CapturedPartition._replayed", "if not case.ran.value", "if False"
     ),
+    Mutant(
+        "graph-weights-copied",
+        GRAPH_PARTITION,
+        "CapturedPartition._is_set_apart",
+        "number in self.about.static or ",
+        "",
+    ),
+    Mutant("graph-weights-alike", GRAPH_PARTITION, "_Case.fitting", "if moved and", "if False and"),
     Mutant("graph-writes-lost", RECORDING, "Recording.replay", "if number in self.buffers]", "if number in ()]"),
     Mutant("graph-results-not-copied", GRAPH_CHAIN, "WrapperGraphs.given", "step() and not", "step() or not"),
     Mutant("graph-saved-copied", GRAPH_CHAIN, "WrapperGraphs.given", "if self.results is None", "if True"),

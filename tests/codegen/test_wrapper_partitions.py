@@ -46,8 +46,9 @@ def cut(x: Tensor, w: Tensor) -> Tensor:
 def test_each_partition_is_a_function_and_the_rest_runs_between_them() -> None:
     text = wrapper(cut, torch.randn(8, 8), torch.randn(8, 8))
     assert re.findall(r"def (\w+)\(", text)[-1] == "call"
-    captured = re.findall(r"^captured_(\d+) = graphs\(partition_\1, 'cuda:0', (\d), \(\), \('\w+',.*\)\)$", text, re.M)
-    assert captured[0] == ("0", "2")
+    about = r"partition_\1,\n    'cuda:0',\n    (.*),\n    \(\),\n    \('\w+',.*\),"
+    captured = re.findall(rf"^captured_(\d+) = graphs\(\n    {about}\n\)$", text, re.M)
+    assert captured[0] == ("0", "('arg0_1', 'arg1_1')")
     call = call_of(text)
     assert "with torch.cuda.device(0):" in call  # entered once
     assert any("captured_0(arg0_1, arg1_1)" in line for line in call)
@@ -84,7 +85,7 @@ def check_writes_and_views() -> None:
         return x[1:], x * 2
 
     text = wrapper(fn, torch.randn(8, 16), torch.randn(16))
-    assert "captured_0 = graphs(partition_0, 'cuda:0', 2, (0, 1), " in text
+    assert "captured_0 = graphs(\n    partition_0,\n    'cuda:0',\n    ('arg0_1', 'arg1_1'),\n    (0, 1)," in text
     assert "return (buf2,)" in text and "arg0_1_view1 = reinterpret(arg0_1, (7, 16), (16, 1), 16)" in call_of(text)
 
 

@@ -137,6 +137,23 @@ def test_the_trace_tells_what_is_recorded_and_copied(
     assert "partition_0: recorded, 1 of 1 inputs copied" in told.out + told.err
 
 
+def test_layers_that_are_compiled_one_by_one_have_recordings_each(tmp_path: Path, driver: RecordingDriver) -> None:
+    """They share a compiled graph; their weights and the counts in their buffers are not copied."""
+    torch.manual_seed(0)
+    layers, seen = [Net().eval() for _ in range(3)], list[Compiled]()
+    backend = Compiler(store=Store(tmp_path), graph_driver=driver, observer=seen.append)
+    calls = [torch.compile(layer, backend=backend, options=OPTIONS) for layer in layers]
+    held: list[Tensor] = []  # so that each input has another address
+    with torch.no_grad():
+        for _ in range(4):
+            driver.asked.clear()
+            for layer, call in zip(layers, calls, strict=True):
+                held.append(torch.randn(5, 6))
+                assert torch.allclose(call(held[-1]), layer(held[-1]), atol=1e-6)
+    assert [each[:2] for each in driver.asked if each[0] == "copy"] == [("copy", 1)] * 6  # an input, and a result
+    assert len(seen) == 1 and len(driver.did("replay")) == 3 and [float(layer.calls) for layer in layers] == [8.0] * 3
+
+
 def test_a_decoder_writes_its_cache_where_it_lies(compile_net: Callable[..., Any], driver: RecordingDriver) -> None:
     def step(cache: Tensor, token: Tensor, place: Tensor) -> Tensor:
         cache.index_copy_(0, place, token)

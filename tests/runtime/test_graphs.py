@@ -14,7 +14,7 @@ from torch import Tensor
 
 from minductor.runtime.graphs.graph_chain import GraphChain, WrapperGraphs
 from minductor.runtime.graphs.graph_driver import Stream, marked_steps
-from minductor.runtime.graphs.graph_partition import MOST_RECORDINGS, MOST_SIZES, CapturedPartition
+from minductor.runtime.graphs.graph_partition import MOST_RECORDINGS, MOST_SETS, MOST_SIZES, CapturedPartition
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
 from pytest_plugin.faults.mutants import mutated
 from tests.recording_driver import RecordingDriver
@@ -28,6 +28,7 @@ class Wrapper:
         self.warned: list[str] = []
         self.told: list[str] = []
         self.chain = GraphChain(self.driver, self.warned.append, self.told.append)
+        self.chain.static = frozenset(("weight",))
         self.graphs = self.role(**about)
 
     def role(self, results: int | None = None, *, are_gradients: bool = False) -> WrapperGraphs:
@@ -41,9 +42,11 @@ class Wrapper:
         written: tuple[int, ...] = (),
         results: int = 1,
         graphs: WrapperGraphs | None = None,
+        static: tuple[int, ...] = (),
     ) -> CapturedPartition:
         nodes = tuple(f"n{number}" for number in range(results))
-        return (graphs or self.graphs).graphs(function, "cuda:0", tensors, written, nodes)
+        inputs = tuple("weight" if number in static else "" for number in range(tensors))
+        return (graphs or self.graphs).graphs(function, "cuda:0", inputs, written, nodes)
 
     def call(self, partition: CapturedPartition, *args: Any) -> Any:
         """What a wrapper of one partition returns."""
@@ -323,6 +326,60 @@ def test_torchs_marks_are_counted() -> None:
     assert marked_steps() == before + 1
 
 
+# --- weights
+
+
+def test_each_set_of_weights_has_a_recording_and_is_not_copied() -> None:
+    """As where each layer of a model is compiled by itself: all call one compiled graph, with weights of their own."""
+    wrapper = Wrapper()
+    part, weights = wrapper.partition(double, 2, static=(1,)), [torch.randn(8) for _ in range(3)]
+    held = [torch.randn(8)]  # so that each input has another address
+    for _ in range(4):
+        wrapper.driver.asked.clear()
+        for w in weights:
+            held.append(torch.randn(8))
+            (out,) = wrapper.call(part, held[-1], w)
+            assert torch.equal(out, held[-1] * 2 + w)
+    assert [each[:2] for each in asked(wrapper)] == [("copy", 1), ("replay", 2), ("copy", 1)] + [
+        each for number in (0, 1) for each in (("copy", 1), ("replay", number), ("copy", 1))
+    ]
+    assert not wrapper.warned
+
+
+def test_layers_that_train_have_recordings_each() -> None:
+    """The forwards of all layers come before their backwards, so the first layer's has to be recorded first."""
+    wrapper = Wrapper()
+    forward = wrapper.partition(lambda x, w: (x * w, x + w), 2, results=2, static=(1,), graphs=wrapper.role(1))
+    backward = wrapper.partition(lambda saved, w, g: (saved * g * w,), 3, static=(1,), graphs=wrapper.role())
+    given, weights = wrapper.role(1), [torch.randn(8) for _ in range(3)]
+    for _ in range(6):
+        wrapper.driver.asked.clear()
+        x, saved = torch.randn(8), list[Tensor]()
+        for w in weights:
+            wanted = x * w, x + w
+            x, kept = given.given(forward(x, w))
+            assert torch.equal(x, wanted[0]) and torch.equal(kept, wanted[1])
+            saved.append(kept)
+            del kept
+        grad = torch.ones(8)
+        for w in reversed(weights):
+            wanted = saved[-1] * grad * w
+            (grad,) = wrapper.graphs.given(backward(saved.pop(), w, grad))
+            assert torch.equal(grad, wanted)
+    assert not wrapper.driver.did("record") and len(wrapper.driver.did("replay")) == 6
+    assert not wrapper.warned
+
+
+def test_sets_of_weights_are_limited() -> None:
+    wrapper = Wrapper()
+    part, x, held = wrapper.partition(double, 2, static=(1,)), torch.randn(8), list[Tensor]()
+    for _ in range(MOST_SETS + 3):
+        held.append(torch.randn(8))
+        assert torch.equal(wrapper.call(part, x, held[-1])[0], x * 2 + held[-1])
+    assert len(wrapper.driver.did("record")) == MOST_SETS
+    assert wrapper.warned == ["double: no more than 64 sets of weights are recorded; others run without a CUDA graph"]
+
+
 # --- sizes, streams, threads, pools
 
 
@@ -429,6 +486,8 @@ FAULTS: dict[str, Callable[[], object]] = {
     "graph-moved-input-unseen": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
     "graph-moves-not-counted": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
     "graph-cold-thread-records": test_a_thread_runs_the_function_before_it_records,
+    "graph-weights-copied": test_each_set_of_weights_has_a_recording_and_is_not_copied,
+    "graph-weights-alike": test_each_set_of_weights_has_a_recording_and_is_not_copied,
     "graph-writes-lost": check_written,
     "graph-results-not-copied": test_results_that_are_held_keep_their_values,
     "graph-pool-for-each": test_forward_and_backward_share_a_pool_and_copy_nothing_between_them,

@@ -26,6 +26,7 @@ from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, symbols_in
 class PartitionFunction:
     """One partition as a function of `tensors`, then `numbers`, which returns `results`.
 
+    `inputs`: for each of `tensors` the input of the graph in whose storage it lies, or "".
     `above`: lines that `call` runs before it calls the function. `dropped`: the names that `call` deletes behind it.
     `written`: those of `tensors` that the function writes and that somebody reads behind it. `nodes`: for each result
     an ATen node that computes it, or "". `end`: the number, in the plan, of the first line behind the partition.
@@ -36,6 +37,7 @@ class PartitionFunction:
     body: tuple[Line, ...]
     above: tuple[Line, ...]
     tensors: tuple[str, ...]
+    inputs: tuple[str, ...]
     numbers: tuple[str, ...]
     results: tuple[str, ...]
     dropped: tuple[str, ...]
@@ -118,12 +120,15 @@ def _function(
     changed = {roots.get(name, name) for line in body for name in _changed(line, written)}
     kept = _kept_roots(plan, end, made)
     owners = _roots(plan.lines)
+    inputs = {given.name for given in plan.inputs}
+    lies_in = [owners.get(name, name) for name in tensors]
     return PartitionFunction(
         number,
         plan.partitions[number].device,
         body,
         tuple(above),
         tensors,
+        tuple(name if name in inputs else "" for name in lies_in),
         _numbers(body),
         results,
         tuple(sorted(gone - made.keys())),

@@ -217,8 +217,9 @@ class _Emitter:
         self.scope, self.stream = scope, ""
         self.functions += ["", "", f"def {function.name}({given}):", *inner, f"    return ({results}{comma})"]
         written = tuple(function.tensors.index(name) for name in function.written)
-        about = f"{function.name}, {function.device!r}, {len(function.tensors)}, {written}, {function.nodes}"
-        self.functions += ["", "", f"captured_{function.number} = graphs({about})"]
+        self.functions += ["", "", f"captured_{function.number} = graphs("]
+        about = (function.name, repr(function.device), function.inputs, written, function.nodes)
+        self.functions += [*(f"    {each}," for each in about), ")"]
         for line in function.above:
             yield from self.line(line)
         yield f"{results}{comma}{' = ' if results else ''}captured_{function.number}({given})"

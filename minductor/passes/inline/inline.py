@@ -539,7 +539,10 @@ def _needs_more(producer: Shape, consumers: Sequence[Shape], storage: str) -> st
 
 
 def _is_used_once(consumer: Shape, storage: str, size: int = 0) -> bool:
-    """Whether a consumer loads elements of a storage, `size` bytes at least, once: at points of their own, in one pass."""
+    """Whether a consumer loads elements of a storage once: each at a point of its own, in one pass.
+
+    `size`: how many bytes of them there are at least.
+    """
     uses = [touch for touch in consumer.touches if touch.storage == storage and touch.size >= size]
     if len(uses) != 1 or uses[0].drawn or uses[0].times * uses[0].passes != 1:
         return False

@@ -156,7 +156,8 @@ def common_accesses(first: Kernel, second: Kernel) -> Pairs:
     for write in body_writes(second.body):  # the first kernel reads the value that the second one overwrites
         old = first_loads.get(Ref(write.ref.storage, write.ref.version - 1), ())
         pairs += [(index, write.index) for index in old[:MAX_PAIRS]]
-    usable = [pair for pair in (*pairs, *both_load) if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
+    pairs += both_load
+    usable = [pair for pair in pairs if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
     return sorted(dict.fromkeys(usable), key=lambda pair: -sum(len(free_symbols(index)) for index in pair))
 
 

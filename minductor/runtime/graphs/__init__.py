@@ -12,10 +12,12 @@ nothing: a call that cannot be replayed runs without a graph, with a note.
 How a partition runs, for each device, stream and tuple of sizes:
 
 1. The first call runs the function. Kernels are tuned and loaded, and choices by size are settled there.
-2. The second call of a thread records. An input that has the address of the first call is read where it lies; the others are copied
-   into buffers of the recording, small ones in one launch. Recording has no effect; so the call replays.
+2. The second call of a thread records. An input that has the address of the first call is read where it lies; the
+   others are copied into buffers of the recording, small ones in one launch. Recording has no effect; so the call
+   replays.
 3. Later calls copy these inputs and replay. An input that was read where it lay and has moved leads to another
-   recording; if it moves again, it is copied from then on.
+   recording; if it moves again, it is copied from then on. Parameters and buffers of modules are never copied: each set
+   of them has a recording, so that the layers of a model, which may share a compiled graph, have one each.
 
 Laws of memory:
 
@@ -23,7 +25,8 @@ Laws of memory:
   replay may overwrite results of later recordings, its own results, and nothing else.
 - So a recording is replayed only if nobody holds its results, or those of a later recording. Else this call records
   anew, or runs without a graph: no value that somebody holds is overwritten.
-- What the caller gets is copied out of the pool. What a forward graph saves for its backward graph stays there, and is held until the backward has run.
+- What the caller gets is copied out of the pool. What a forward graph saves for its backward graph stays there, and is
+  held until the backward has run.
 - After `torch.compiler.cudagraph_mark_step_begin()` results are not copied any more, except gradients. A replay in a
   later step overwrites them, and whoever still reads one gets an error with the user's line.
 """

@@ -35,20 +35,29 @@ class WrapperGraphs:
     """The graphs of one wrapper.
 
     `results`: how many of the values that it returns go to the user, who may keep them; None: all. The others are
-    saved for the backward graph. `are_gradients`: autograd may keep these results from step to step.
+    saved for the backward graph. `are_gradients`: autograd may keep these results from step to step. `static`: the
+    names of the inputs that are parameters or buffers of a module.
     """
 
     shared: Shared
     where: Where
     results: int | None = None
     are_gradients: bool = False
+    static: frozenset[str] = frozenset()
 
     def graphs(
-        self, function: Function, device: str, tensors: int, written: tuple[int, ...], nodes: tuple[str, ...]
+        self,
+        function: Function,
+        device: str,
+        inputs: tuple[str, ...],
+        written: tuple[int, ...],
+        nodes: tuple[str, ...],
     ) -> CapturedPartition:
         """The function that the wrapper calls for a partition; see `wrapper_partitions.py` for the arguments."""
         places = tuple(self.where(node) if node else "" for node in nodes)
-        return CapturedPartition(About(function, function.__name__, device, tensors, written, places), self.shared)
+        static = frozenset(number for number, name in enumerate(inputs) if name in self.static)
+        about = About(function, function.__name__, device, len(inputs), static, written, places)
+        return CapturedPartition(about, self.shared)
 
     def given(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values that the wrapper returns: those for the user lie outside of the pool.
@@ -67,10 +76,23 @@ class GraphChain:
 
     def __init__(self, driver: GraphDriver, warn: Note, tell: Note) -> None:
         self.shared = Shared(driver, warn, tell)
+        self.static = static_inputs()
 
     def of_wrapper(self, where: Where, results: int | None, *, are_gradients: bool) -> WrapperGraphs:
         """The graphs of the wrapper of a forward, backward or inference graph."""
-        return WrapperGraphs(self.shared, where, results, are_gradients)
+        return WrapperGraphs(self.shared, where, results, are_gradients, self.static)
+
+
+def static_inputs() -> frozenset[str]:
+    """The names of the inputs of the graph that is being compiled which are parameters or buffers of a module.
+
+    AOTAutograd names input `n` of a graph for inference `arg{n}_1`, and of a forward graph `primals_{n + 1}`, in the
+    backward graph as well if it is saved for that.
+    """
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    numbers = metadata.static_input_indices if metadata is not None else None
+    return frozenset(name for number in numbers or () for name in (f"arg{number}_1", f"primals_{number + 1}"))
 
 
 def saved_from(role: str) -> int | None:

@@ -19,7 +19,8 @@ from minductor.runtime.graphs.graph_pool import Pool, storage_of
 from minductor.runtime.graphs.graph_recording import About, Recording, objection, record
 
 MOST_SIZES = 64  # recordings of one partition with different sizes, devices or streams
-MOST_RECORDINGS = 8  # of one partition for the same sizes, each of which replaces the one before
+MOST_RECORDINGS = 8  # of one partition for the same sizes and weights, each of which replaces the one before
+MOST_SETS = 64  # of weights for which one partition is recorded for the same sizes
 MOST_MOVES = 2  # how often an input may move before it is copied at each call
 
 Note = Callable[[str], object]
@@ -52,14 +53,35 @@ class _RanHere(local):
 
 @dataclass(eq=False, slots=True)
 class _Case:
-    """The calls of one partition with the same sizes on the same stream. `addresses`: of the tensors of the first."""
+    """The calls of one partition with the same sizes on the same stream.
+
+    `addresses`: of the tensors of the first. `recordings`: by where the inputs lie that they read there; all read the
+    same inputs where they lie. `latest`: the one that was used last.
+    """
 
     addresses: Sequence[int]
     ran: _RanHere = field(default_factory=_RanHere)
-    recording: Recording | None = None
-    recorded: int = 0  # how many recordings were made
+    recordings: dict[tuple[int, ...], Recording] = field(default_factory=dict[tuple[int, ...], Recording])
+    latest: Recording | None = None
     moves: Counter[int] = field(default_factory=Counter[int])  # how often each input moved
     is_refused: bool = False
+
+    def fitting(self, latest: Recording, args: Sequence[Any]) -> tuple[Recording, Sequence[int]]:
+        """A recording that reads its inputs where those of a call lie; else `latest`, and which lie elsewhere."""
+        moved = latest.moved(args)
+        if moved and (found := self.recordings.get(tuple(latest.places_of(args)))) is not None:
+            return found, ()
+        return latest, moved
+
+    def add(self, made: Recording, replaced: Recording | None) -> None:
+        """Adds a recording; drops the one that it replaces and those that no call will fit any more."""
+        pool = made.pool
+        for old in list(self.recordings.values()):
+            is_stale = any(storage not in pool.storages for storage in old.lent_inputs.values())
+            if old is replaced or is_stale or old.placed != made.placed:
+                pool.drop(old.entry)
+                del self.recordings[tuple(old.addresses)]
+        self.recordings[tuple(made.addresses)] = self.latest = made
 
 
 class CapturedPartition:
@@ -98,26 +120,33 @@ class CapturedPartition:
         if case.is_refused:
             return None
         pool, step = self.shared.pool(stream), self.shared.driver.step()
-        recording = case.recording
-        if recording is None:
+        replaced: Recording | None = None
+        if case.latest is None:
             self._judge_first_moves(case, pool, args)
         else:
-            moved = recording.moved(args)
+            recording, moved = case.fitting(case.latest, args)
             if not moved and not self._is_blocked(recording, step):
+                case.latest = recording
                 return recording.replay(self.shared.driver, args, step)
-            if not self._may_record_again(case, recording, moved, pool, args):
+            set_apart = [number for number in moved if self._is_set_apart(number, pool, args)]
+            replaced = None if set_apart else recording
+            if not self._may_record_again(case, recording, [n for n in moved if n not in set_apart], replaced):
                 return None
         if not case.ran.value:  # what the libraries keep for a thread cannot be made in a recording
             case.ran.value = True
             return None
-        recording = self._record(case, pool, stream, args)
+        recording = self._record(case, pool, stream, args, replaced)
         return recording.replay(self.shared.driver, args, step) if recording is not None else None
 
     def _judge_first_moves(self, case: _Case, pool: Pool, args: Sequence[Any]) -> None:
-        """Has each input copied that does not lie where it lay at the first call, unless it lies in the pool."""
+        """Has each input copied that does not lie where it lay at the first call, unless it is set apart."""
         for number, address in enumerate(case.addresses):
-            if args[number].data_ptr() != address and storage_of(args[number]) not in pool.storages:
+            if args[number].data_ptr() != address and not self._is_set_apart(number, pool, args):
                 case.moves[number] = MOST_MOVES
+
+    def _is_set_apart(self, number: int, pool: Pool, args: Sequence[Any]) -> bool:
+        """Whether an input is never copied: parameters and buffers, of which each layer has a set, and the pool's."""
+        return number in self.about.static or storage_of(args[number]) in pool.storages
 
     def _is_blocked(self, recording: Recording, step: int) -> bool:
         """Whether a replay would overwrite a result that somebody holds and may still use."""
@@ -128,30 +157,36 @@ class CapturedPartition:
         return any(lent.step >= step for lent in held)
 
     def _may_record_again(
-        self, case: _Case, recording: Recording, moved: Sequence[int], pool: Pool, args: Sequence[Any]
+        self, case: _Case, recording: Recording, moved: Sequence[int], replaced: Recording | None
     ) -> bool:
-        """Whether another recording serves this call, and later ones, better than running the function."""
-        if any(lent.is_held for lent in recording.entry.lent):
+        """Whether another recording serves this call, and later ones, better than running the function.
+
+        `moved`: the inputs that may be copied. `replaced`: the recording that this one would replace.
+        """
+        if replaced is not None and any(lent.is_held for lent in recording.entry.lent):
             at = next((lent.place for lent in recording.entry.lent if lent.is_held and lent.place), "")
             self._note(
                 f"its earlier results are still held{f' (from {at})' if at else ''}: it runs without a CUDA graph"
             )
             return False
         for number in moved:
-            if storage_of(args[number]) in pool.storages:
-                continue
             if number in recording.lent_inputs:  # the call that made it ran without a graph
                 return False
             case.moves[number] += 1
-        if case.recorded >= MOST_RECORDINGS:
+        if replaced is not None and replaced.times >= MOST_RECORDINGS:
             self._note(
                 f"it was recorded {MOST_RECORDINGS} times, since inputs move or results are held; it runs without"
             )
             return False
+        if replaced is None and len(case.recordings) >= MOST_SETS:
+            self._note(f"no more than {MOST_SETS} sets of weights are recorded; others run without a CUDA graph")
+            return False
         return True
 
-    def _record(self, case: _Case, pool: Pool, stream: Stream, args: Sequence[Any]) -> Recording | None:
-        """A new recording of the function, in place of the one before; None with a note if there is none."""
+    def _record(
+        self, case: _Case, pool: Pool, stream: Stream, args: Sequence[Any], replaced: Recording | None
+    ) -> Recording | None:
+        """A new recording of the function, in place of `replaced`; None with a note if there is none."""
         copied = [number for number, count in sorted(case.moves.items()) if count >= MOST_MOVES]
         why = objection(self.about, args, copied)
         made: Recording | None = None
@@ -164,10 +199,9 @@ class CapturedPartition:
             case.is_refused = True
             self._note(f"it runs without a CUDA graph: {why}")
             return None
-        if case.recording is not None:
-            pool.drop(case.recording.entry)
-        case.recording = made
-        case.recorded += 1
+        if replaced is not None:
+            made.times = replaced.times + 1
+        case.add(made, replaced)
         numbers = args[self.about.tensors :]
         sizes = f" for {', '.join(map(str, numbers))}" if numbers else ""
         what = f"{len(copied)} of {self.about.tensors} inputs copied" if copied else "no input copied"

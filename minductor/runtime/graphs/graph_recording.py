@@ -27,14 +27,16 @@ Function = Callable[..., tuple[torch.Tensor, ...]]
 class About:
     """What the wrapper says of a partition's function.
 
-    `tensors`: how many of its arguments are tensors; numbers follow them. `written`: those of the tensors that it
-    writes. `places`: for each result the user's line that computes it, or "".
+    `tensors`: how many of its arguments are tensors; numbers follow them. `static`: those of the tensors that are
+    parameters or buffers of a module. `written`: those that it writes. `places`: for each result the user's line that
+    computes it, or "".
     """
 
     function: Function
     name: str
     device: str
     tensors: int
+    static: frozenset[int]
     written: tuple[int, ...]
     places: tuple[str, ...]
 
@@ -59,23 +61,33 @@ class LentResult:
 
 @dataclass(eq=False)
 class Recording:
-    """A recorded graph. `buffers`: by the number of an input, the buffer that the input is copied into."""
+    """A recorded graph.
+
+    `placed`: the inputs that are read where they lie; `addresses`: where that is. `buffers`: by the number of another
+    input, the buffer that it is copied into. `lent_inputs`: the inputs that lay in the pool, by number, and the storage
+    there. `times`: how many recordings were made in its place, with this one.
+    """
 
     about: About
     pool: Pool
     entry: PoolEntry
-    placed: Sequence[int]  # the inputs that are read where they lie
-    addresses: Sequence[int]  # of those
+    placed: Sequence[int]
+    addresses: Sequence[int]
     buffers: Mapping[int, torch.Tensor]
     results: Sequence[LentResult | WindowOfInput]
-    lent_inputs: frozenset[int]  # the inputs that lay in the pool
+    lent_inputs: Mapping[int, int]
+    times: int = 1
 
     def moved(self, args: Sequence[Any]) -> list[int]:
         """The inputs that would have to lie where they lay, and do not."""
-        found = list(map(_place_of, self._pick_placed(args)))  # of each parameter at each call
+        found = self.places_of(args)
         if found == self.addresses:
             return []
         return [number for number, was, now in zip(self.placed, self.addresses, found, strict=True) if was != now]
+
+    def places_of(self, args: Sequence[Any]) -> Sequence[int]:
+        """Where the inputs in `placed` lie at a call: asked for each parameter at each call."""
+        return list(map(_place_of, self._pick_placed(args)))
 
     @cached_property
     def _pick_placed(self) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
@@ -129,7 +141,8 @@ def record(about: About, pool: Pool, stream: Stream, args: Sequence[Any], copied
     given = [buffers.get(number, arg) for number, arg in enumerate(args)]
     graph, made = pool.driver.record(lambda: about.function(*given), pool.handle(), stream)
     results = _results(about, tensors, buffers, made)
-    lent_inputs = frozenset(n for n, tensor in enumerate(tensors) if storage_of(tensor) in pool.storages)
+    lies_in = [storage_of(tensor) for tensor in tensors]
+    lent_inputs = {number: storage for number, storage in enumerate(lies_in) if storage in pool.storages}
     entry = pool.add(graph, list(dict.fromkeys(each.lent for each in results if isinstance(each, LentResult))))
     placed = [number for number in range(about.tensors) if number not in buffers]
     addresses = [tensors[number].data_ptr() for number in placed]
