@@ -158,7 +158,7 @@ def nothing(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def entry_to(fn: Any) -> Any:
-    """A function with code of its own: Dynamo keeps what it compiles by code, and tries what it kept one after another."""
+    """A function with code of its own: Dynamo keeps what it compiles by code, and asks each in turn whether it fits."""
     names = {"fn": fn}
     exec("def entry(*given):\n    return fn(*given)", names)
     return names["entry"]
