@@ -200,6 +200,11 @@ def subtracted(q: Any, k: Any, v: Any, keep: Any) -> Any:
     return scores.softmax(-1) @ v
 
 
+def mask_of_keys(q: Any, k: Any, v: Any, keep: Any) -> Any:
+    """One mask for all rows, as of the places of a static cache that are filled."""
+    return F.softmax((q @ k.mT * D**-0.5).masked_fill(~keep, float("-inf")), -1) @ v
+
+
 def tensor_scale(q: Any, k: Any, v: Any, log: Any) -> Any:
     return ((q @ k.transpose(-1, -2)) * log.exp()).softmax(-1) @ v
 
@@ -239,6 +244,7 @@ PROGRAMS: Mapping[str, Program] = {
     "inverted_mask": Program(inverted_mask, (_Q, _Q, _Q, (B, L)), {3: "padding"}),
     "one_head_of_keys": Program(one_head_of_keys, (_Q, (B, 1, L, D), (B, 1, L, D))),
     "subtracted": Program(subtracted, (_Q, _Q, _Q, (L, L)), {3: "causal"}),
+    "mask_of_keys": Program(mask_of_keys, (_Q, _Q, _Q, (L,)), {3: "padding"}),
     "tensor_scale": Program(tensor_scale, (_Q, _Q, _Q, ()), {3: "bias"}),
     "scale_of_heads": Program(scale_of_heads, (_Q, _Q, _Q, (H, 1, 1)), {3: "bias"}),
     "one_matrix": Program(one_matrix, ((L, D),) * 3),

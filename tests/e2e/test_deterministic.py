@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import minductor
 from minductor.driver import Compiled, Compiler
 from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
 from minductor.runtime.tune.tune import Tuner
@@ -152,3 +153,32 @@ def test_no_size_of_the_first_call_changes_a_text(tmp_path: Path) -> None:
             torch.compile(lambda x: (x.exp() - 1).sum(), backend=made, dynamic=True, options=options)(torch.randn(size))
             texts.add(seen[0].sources["kernels.py"])
     assert len(found[True]) == 1 < len(found[False])
+
+
+def embedded(x: Tensor, ids: Tensor) -> Tensor:
+    return torch.ops.aten.embedding_dense_backward(x, ids, 64, -1, False)
+
+
+SCATTERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "embedding": embedded,
+    "index_add": lambda x, ids: torch.zeros_like(x).index_add(0, ids, x),
+    "index_put": lambda x, ids: torch.zeros_like(x).index_put((ids,), x, accumulate=True),
+    "stores": lambda x, ids: torch.zeros_like(x).index_put((ids,), x),
+    "scatter": lambda x, ids: torch.zeros_like(x).scatter(0, ids[:, None].expand_as(x), x),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("is_deterministic", [True, False])
+def test_no_order_of_programs_decides_about_a_scatter(name: str, *, is_deterministic: bool) -> None:
+    options = {"deterministic": is_deterministic}
+    given = torch.randn(64, 32), torch.randint(64, (64,))
+    (graph,) = minductor.compile_only(SCATTERS[name], *given, target="sm_90", options=options).graphs
+    reasons = [reason for _, reason in graph.report.extern_reasons]
+    assert any("in any order" in reason for reason in reasons) == is_deterministic == (graph.report.externs == 1)
+
+
+def test_whole_numbers_are_added_by_a_kernel_in_any_order() -> None:
+    options, given = {"deterministic": True}, (torch.randint(9, (64, 32)), torch.randint(64, (64,)))
+    (graph,) = minductor.compile_only(SCATTERS["index_add"], *given, target="sm_90", options=options).graphs
+    assert "tl.atomic_add" in graph.sources["kernels.py"]

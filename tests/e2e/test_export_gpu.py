@@ -347,8 +347,9 @@ def test_a_host_in_c_runs_it(layer: Made, host: Path, unpacked: Path, libraries:
 def test_a_host_in_c_is_told_what_is_missing(host: Path, unpacked: Path, libraries: Path, tmp_path: Path) -> None:
     x, empty = torch.randn(64), tmp_path / "empty"
     empty.mkdir()
-    ran = call_from_c(host, unpacked, empty, x)
-    assert ran.returncode == 2 and "minductor: aoti_torch_device_type_cuda: libtorch_cuda.so" in ran.stderr
+    if not torch.cuda.is_available():  # else the host finds torch's own library
+        ran = call_from_c(host, unpacked, empty, x)
+        assert ran.returncode == 2 and "minductor: aoti_torch_device_type_cuda: libtorch_cuda.so" in ran.stderr
     shutil.copytree(unpacked, tmp_path / "parts")
     (tmp_path / "parts" / "sm_90_cubins.bin").write_bytes(b"short")
     ran = call_from_c(host, tmp_path / "parts", libraries, x)

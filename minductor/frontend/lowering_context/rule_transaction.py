@@ -37,7 +37,8 @@ def lower_by_rule(
     """Returns the rule's value, or the result of an extern call of the same operator, with a note of the reason.
 
     The node becomes a call if the rule returns NotImplemented, if eager would raise, if the target's language lacks
-    an operator that the rule's kernels need (`Target.lacks`), or if the rule needs to know a number that is a symbol.
+    an operator that the rule's kernels need (`Target.lacks`), if results must be deterministic and its kernels' are not,
+    or if the rule needs to know a number that is a symbol.
     """
     op, reason = ctx.node.op, ""
 
@@ -46,6 +47,8 @@ def lower_by_rule(
         start = len(ctx.state.nodes)
         result = rule(ctx, *args, **kwargs)
         reason = missing(ctx.state.nodes[start:], ctx.state.buffers, ctx.env.target.lacks)
+        if not reason and ctx.env.target.is_gpu and ctx.env.options.deterministic:
+            reason = unordered(ctx.state.nodes[start:], ctx.state.buffers)
         return NotImplemented if reason else result
 
     result: Value = NotImplemented
@@ -94,6 +97,20 @@ def missing(nodes: Iterable[Node], buffers: Mapping[str, Buffer], lacks: frozens
             for op, dtype in _named(node.body, buffers):
                 if not lacks.isdisjoint((op, f"{op} {dtype}")):
                     return f"kernels of this target have no {op} of {dtype}"
+    return ""
+
+
+def unordered(nodes: Iterable[Node], buffers: Mapping[str, Buffer]) -> str:
+    """What makes results of kernels for a GPU depend on which program comes first, for the user; "" if nothing does.
+
+    Sums and products of floating-point numbers are rounded, and of values that are stored to one element, one stays.
+    """
+    for node in nodes:
+        for op in all_ops(node.body) if isinstance(node, Kernel) else ():
+            if isinstance(op.attrs, Atomic):
+                dtype, kind = buffers[op.attrs.ref.storage].dtype, op.attrs.kind
+                if kind == "set" or (kind in ("add", "mul") and dtype.kind == "float"):
+                    return f"its programs would write one element of {dtype} in any order; results must be deterministic"
     return ""
 
 

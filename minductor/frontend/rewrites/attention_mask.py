@@ -118,7 +118,7 @@ def mask_of(
         mask = _with_step(mask, step, raised, kind, site, is_alone=not values)
     if mask is None:
         return q, None
-    while site.value(mask).dim() == 3:
+    while site.value(mask).dim() in (1, 3):  # the operator takes two axes or four
         mask = site.write(aten.unsqueeze.default, mask, 0)
     if is_shifted or values or -math.inf in fills(steps):
         most = site.write(aten.amax.default, mask, [-1], True)

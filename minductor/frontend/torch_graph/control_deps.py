@@ -74,8 +74,12 @@ def _refuse(name: str, given: object, wanted: str) -> NoReturn:
 
 
 @lru_cache(1)
+@torch.compiler.disable()
 def operator() -> HigherOrderOperator:
-    """The higher-order operator, registered at the first call: a second one of its name would replace the first."""
+    """The higher-order operator, registered at the first call: a second one of its name would replace the first.
+
+    Dynamo does not trace this: behind a break of the graph, torch 2.11 fails at an operator that is not yet made.
+    """
     known = torch._ops._higher_order_ops.get(NAME)
     if known is not None:
         if type(known).__module__ != __name__:
