@@ -173,6 +173,7 @@ class Compiler:
 
         env = self.env(mode, options)
         check_graph(gm)
+        env = env.without_graphs_of_mode(options or (), devices_of_inputs(gm))
         check_not_ahead()
         compile_flat = partial(self.__call__, mode=mode, options=options)
         if has_nested_results(gm):
@@ -600,7 +601,8 @@ class Compiler:
             result, seconds = _timed(step._replace(name=stage.name), result, env)
             counted = counts(result)
             if 1 < number < len(stage.steps) and counted != before:
-                self.trace(env).stage(role, f"{stage.name}.{step.name}", seconds, counted, (), None, result.text)
+                text = partial(shown, result)
+                self.trace(env).stage(role, f"{stage.name}.{step.name}", seconds, counted, (), None, text)
             before = counted
         return result, time.perf_counter() - start
 

@@ -30,8 +30,8 @@ Value: TypeAlias = "bool | int | float | str | tuple[Any, ...]"
 MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
     {
         "default": {},
-        "reduce-overhead": {},
-        "max-autotune": {"autotune": True},
+        "reduce-overhead": {"cudagraphs": True},
+        "max-autotune": {"autotune": True, "cudagraphs": True},
         "max-autotune-no-cudagraphs": {"autotune": True},
     }
 )

@@ -63,6 +63,7 @@ LOWERING_STEPS = (
 BUNDLE_STEPS = (
     Stage("bundle_equal", "minductor.passes.bundle.bundle:bundle_equal", "program", "program"),
     Stage("finish", "minductor.passes.bundle.finish:finish", "program", "program"),
+    Stage("share_out", "minductor.passes.bundle.share_out:share_out", "program", "program"),
 )
 PIPELINE = (
     Stage(

@@ -15,7 +15,7 @@ minductor.core.errors.UnknownTarget: [MD004] unknown target 'sm90'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -173,6 +173,20 @@ class Target:
         """
         return max(1, self.vector_bytes // itemsize)
 
+    def tile_values(self, points: int | None) -> int:
+        """The values of a tile of a kernel of so many points, or of an unknown number of them.
+
+        The tiles of a kernel of few points are smaller, so that more multiprocessors share them.
+
+        >>> gpu = by_name("sm_90")
+        >>> gpu.tile_values(None), gpu.tile_values(1 << 20), gpu.tile_values(1 << 16), gpu.tile_values(64)
+        (1024, 1024, 256, 256)
+        """
+        if points is None or not self.multiprocessors:
+            return self.max_tile_values
+        share = max(1, points // self.multiprocessors)
+        return min(self.max_tile_values, max(self.max_tile_values // 4, 1 << (share.bit_length() - 1)))
+
     def is_here(self, device: str) -> bool:
         """Whether the target's kernels work on the memory of `device`, a name such as "cuda:1".
 
@@ -218,6 +232,17 @@ class Env:
         A hint may change the order of additions. On a CPU, and in deterministic mode, bits must not depend on them.
         """
         return self.target.is_gpu and not self.options.deterministic
+
+    def without_graphs_of_mode(self, given: Collection[str], devices: Iterable[str]) -> Env:
+        """This Env, without CUDA graphs that only a mode asks for if the graph has no input on an NVIDIA GPU.
+
+        `given`: the names of the options that the user gave. `devices`: the types of the devices of the inputs.
+
+        >>> Env(Options(cudagraphs=True), by_name("cpu")).without_graphs_of_mode((), ["cpu"]).options.cudagraphs
+        False
+        """
+        is_asked = "cudagraphs" in given or self.target.has_graphs or not self.options.cudagraphs
+        return self if is_asked or "cuda" in devices else replace(self, options=replace(self.options, cudagraphs=False))
 
     def supported(self) -> tuple[Env, tuple[str, ...]]:
         """This Env without the options that have no effect on its target, and a note about each of them.

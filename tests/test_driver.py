@@ -233,7 +233,7 @@ def test_torch_refuses_mode_with_options_and_we_take_both() -> None:
     gm = make_fx(lambda *args: (norm(*args),))(*inputs())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        chosen = Options.parse("max-autotune", {"fuse": False}, {})
+        chosen = Options.parse("max-autotune-no-cudagraphs", {"fuse": False}, {})
         assert Env(chosen, by_name("gfx942")).supported()[1] == ("autotuning has no effect on gfx942",)
     with pytest.warns(UserWarning, match="CUDA graphs have no effect on cpu"):
         Compiler()(gm, inputs(), mode="reduce-overhead", options={"cudagraphs": True})

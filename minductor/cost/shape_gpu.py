@@ -67,7 +67,8 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
     if down := _down(shape, first):
         return [_both_ways(shape, target, down)]
     if not joined:
-        sizes = [(target.max_tile_values, target.max_tile_values), *([(SQUARE, SIDE)] if len(contiguous) > 1 else [])]
+        values = target.tile_values(shape.points(shape.every))
+        sizes = [(values, values), *([(SQUARE, SIDE)] if len(contiguous) > 1 else [])]
         return [_tile(shape, target, contiguous, {}, values, side) for values, side in sizes]
     if first is not None and not shape.joined >> first & 1:  # columns side by side
         length = min(row, ROWS)
@@ -141,7 +142,8 @@ def _tile(
         most = min(room, side) if axis in contiguous[:2] else room
         blocks[axis] = min(most, _power_of_two(shape.extents[axis]))
         room //= blocks[axis]
-    warps = prod(blocks) // (target.warp_size * target.values_per_thread)
+    is_small = prod(blocks) < target.max_tile_values and not shape.joined
+    warps = prod(blocks) // (target.warp_size * (2 if is_small else target.values_per_thread))
     return _Tile(tuple(blocks), target.warp_size * max(1, min(target.max_warps, warps)))
 
 

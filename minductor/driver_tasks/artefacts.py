@@ -218,6 +218,7 @@ class Artefacts:
         from torch._guards import TracingContext
 
         from minductor.core.warn import warn
+        from minductor.frontend.quirks.torch_versions import static_indices
         from minductor.runtime.graphs.graph_chain import GraphChain, saved_from
         from minductor.runtime.graphs.graph_driver import TorchDriver
 
@@ -226,7 +227,7 @@ class Artefacts:
         context = TracingContext.try_get()
         chain = self._chains.get(context) if context is not None else None
         if chain is None:
-            chain = GraphChain(self._graph_driver or TorchDriver(), warn, tell)
+            chain = GraphChain(self._graph_driver or TorchDriver(), warn, tell, static_indices())
             if context is not None:
                 self._chains[context] = chain
         return chain.of_wrapper(where, saved_from(role), are_gradients=role == "backward")

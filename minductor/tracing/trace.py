@@ -384,12 +384,14 @@ def counts(value: Any) -> dict[str, int]:
 
 
 def shown(value: Any) -> str:
-    """A program or a plan as text."""
+    """A program or a plan as text, or what gives its text itself."""
     from minductor.ir.plan.plan_text import print_plan
     from minductor.ir.program.nodes import Program
     from minductor.ir.program.printer import print_program
 
-    return print_program(value) if isinstance(value, Program) else print_plan(value)
+    if isinstance(value, Program):
+        return print_program(value)
+    return value.text() if hasattr(value, "text") else print_plan(value)
 
 
 # --- files

@@ -131,6 +131,43 @@ def test_a_gpt_trains_the_same_bit_for_bit(
     assert driver.records >= 2 and driver.replays >= 2 * 190 * accumulate
 
 
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_modes_use_graphs(tmp_path: Path, driver: CountingDriver, device: Device, mode: str) -> None:
+    torch._dynamo.reset()
+    call = torch.compile(torch.softmax, backend=Compiler(store=Store(tmp_path), graph_driver=driver), mode=mode)
+    x = torch.randn(64, 256, device=device)
+    for _ in range(4):
+        torch.testing.assert_close(call(x, -1), torch.softmax(x, -1))
+    assert driver.records == 1 and driver.replays == 3
+
+
+def test_layers_that_train_one_by_one_have_recordings_each(
+    tmp_path: Path, driver: CountingDriver, device: Device
+) -> None:
+    """They share a compiled graph. Each gradient is that of a net in eager."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    blocks = [Block().to(device).eval() for _ in range(3)]
+    backend = Compiler(store=Store(tmp_path), graph_driver=driver)
+    calls = [torch.compile(block, backend=backend, options={"cudagraphs": True}) for block in blocks]
+    before = 0
+    for _ in range(6):
+        before, x = driver.records, torch.randn(2, LENGTH, WIDTH, device=device)
+        found: list[list[Tensor]] = []
+        for layers in (calls, blocks):
+            y = x
+            for layer in layers:
+                y = layer(y)
+            y.square().mean().backward()
+            parameters = [parameter for block in blocks for parameter in block.parameters()]
+            found.append([parameter.grad.clone() for parameter in parameters if parameter.grad is not None])
+            for parameter in parameters:
+                parameter.grad = None
+        for mine, eager in zip(*found, strict=True):
+            torch.testing.assert_close(mine, eager, rtol=1e-3, atol=1e-5)
+    assert driver.records == before and driver.replays >= 6 * 3
+
+
 def test_moved_inputs_are_copied(compiled: Callable[..., Any], driver: CountingDriver, device: Device) -> None:
     weight = torch.randn(64, 64, device=device)
     call = compiled(lambda x: torch.softmax(x @ weight, -1))

@@ -98,9 +98,11 @@ def test_what_the_store_had_another_wrapper_and_triton_run(
     assert gives(capsys.readouterr().out) == [f"float32 {ROWS}", f"int64 {ROWS}"]
 
 
-def test_what_is_not_here_is_said_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("graphs", [False, True])
+def test_what_is_not_here_is_said_in_one_line(tmp_path: Path, *, graphs: bool) -> None:
     """Kernels for a GPU that this machine lacks: the wrapper can be imported."""
-    made = minductor.compile_only(norm, torch.randn(6, 3), target="sm_90", options={"trace": f"dir:{tmp_path}"})
+    options = {"trace": f"dir:{tmp_path}", "cudagraphs": graphs}
+    made = minductor.compile_only(norm, torch.randn(6, 3), target="sm_90", options=options)
     file = str(tmp_path / "inference/wrapper.py")
     assert made.source and "softmax" in Path(file).read_text()
     assert callable(runpy.run_path(file)["call"])

@@ -276,6 +276,8 @@ def _device(value: Argument) -> tuple[str, str]:
 def _by_dispatcher(schema: Schema, given: list[tuple[Parameter, Argument]], line: ExternLine) -> str:
     texts = [_stacked(parameter, parameter.type, value) for parameter, value in given]
     returns = "".join(map(_letter, schema.returns))
+    if returns != returns[::-1]:  # torch reads the last result with the kind of the first one, and so on
+        raise NotNative(f"{line.op} with results of several kinds")
     made = [] if line.is_out else [f"&{name}" if name else "nullptr" for name in line.results]
     if returns != "l" and len(made) > len(returns):
         raise NotNative(f"{line.op} with more results than its schema has")

@@ -37,8 +37,8 @@ def lower_by_rule(
     """Returns the rule's value, or the result of an extern call of the same operator, with a note of the reason.
 
     The node becomes a call if the rule returns NotImplemented, if eager would raise, if the target's language lacks
-    an operator that the rule's kernels need (`Target.lacks`), if results must be deterministic and its kernels' are not,
-    or if the rule needs to know a number that is a symbol.
+    an operator that the rule's kernels need (`Target.lacks`), if results must be deterministic and those of its kernels
+    are not, or if the rule needs to know a number that is a symbol.
     """
     op, reason = ctx.node.op, ""
 
@@ -110,7 +110,9 @@ def unordered(nodes: Iterable[Node], buffers: Mapping[str, Buffer]) -> str:
             if isinstance(op.attrs, Atomic):
                 dtype, kind = buffers[op.attrs.ref.storage].dtype, op.attrs.kind
                 if kind == "set" or (kind in ("add", "mul") and dtype.kind == "float"):
-                    return f"its programs would write one element of {dtype} in any order; results must be deterministic"
+                    return (
+                        f"its programs would write one element of {dtype} in any order; results must be deterministic"
+                    )
     return ""
 
 

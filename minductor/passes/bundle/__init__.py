@@ -1,10 +1,11 @@
-"""The stage `bundle`: which kernels share one launch.
+"""The stage `bundle`: which kernels share one launch, and how many programs a launch of few elements has.
 
-Takes a tiled program and gives one with fewer launches, in two steps:
+Takes a tiled program and gives one with fewer launches, in three steps:
 
 - `bundle.py`: kernels that do the same to different tensors are one kernel, with programs for each of them;
 - `finish.py`: on a GPU, the program of a kernel that ends last does the work of a small kernel which reads its results.
-  So a reduction that `split` cut is one launch again, where the work is so short that a launch counts.
+  So a reduction that `split` cut is one launch again, where the work is so short that a launch counts;
+- `share_out.py`: on a GPU, a kernel of few elements that is alone gets smaller tiles, for more multiprocessors.
 
 `one_kernel.py` puts the kernels together; `ir/program/bundled.py` takes such a kernel apart again, for the reference.
 

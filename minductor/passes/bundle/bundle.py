@@ -43,6 +43,7 @@ from minductor.ir.program.signature import signature
 from minductor.ir.program.variants import is_base_default, without_variants
 from minductor.passes.bundle.finish import finish
 from minductor.passes.bundle.one_kernel import one_kernel
+from minductor.passes.bundle.share_out import share_out
 from minductor.target import Env, Target
 
 MAX_KERNELS = 64  # of one bundle: a program on a GPU compares its number with those of the parts, one after the other
@@ -56,8 +57,8 @@ Key: TypeAlias = tuple[object, ...]
 
 
 def bundle(program: Program, env: Env) -> Program:
-    """The program with bundled kernels, and with those that the last program of another one finishes."""
-    return finish(bundle_equal(program, env), env)
+    """The program with bundled kernels, those that the last program of another one finishes, and smaller tiles."""
+    return share_out(finish(bundle_equal(program, env), env), env)
 
 
 def bundle_equal(program: Program, env: Env) -> Program:

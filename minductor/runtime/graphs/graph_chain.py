@@ -6,7 +6,7 @@ function, and `given`, which copies results out of the pool. Refuses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,25 +74,26 @@ class WrapperGraphs:
 class GraphChain:
     """The graphs that AOTAutograd makes of one graph of Dynamo's. Freeing the last wrapper frees the pools."""
 
-    def __init__(self, driver: GraphDriver, warn: Note, tell: Note) -> None:
+    def __init__(self, driver: GraphDriver, warn: Note, tell: Note, static: Iterable[int] = ()) -> None:
+        """`static`: the numbers of the inputs of the first graph that are parameters or buffers of a module."""
         self.shared = Shared(driver, warn, tell)
-        self.static = static_inputs()
+        self.static = static_inputs(static)
 
     def of_wrapper(self, where: Where, results: int | None, *, are_gradients: bool) -> WrapperGraphs:
         """The graphs of the wrapper of a forward, backward or inference graph."""
         return WrapperGraphs(self.shared, where, results, are_gradients, self.static)
 
 
-def static_inputs() -> frozenset[str]:
-    """The names of the inputs of the graph that is being compiled which are parameters or buffers of a module.
+def static_inputs(numbers: Iterable[int]) -> frozenset[str]:
+    """The names of inputs by their numbers, in each graph of a chain.
 
     AOTAutograd names input `n` of a graph for inference `arg{n}_1`, and of a forward graph `primals_{n + 1}`, in the
     backward graph as well if it is saved for that.
+
+    >>> sorted(static_inputs([0]))
+    ['arg0_1', 'primals_1']
     """
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    numbers = metadata.static_input_indices if metadata is not None else None
-    return frozenset(name for number in numbers or () for name in (f"arg{number}_1", f"primals_{number + 1}"))
+    return frozenset(name for number in numbers for name in (f"arg{number}_1", f"primals_{number + 1}"))
 
 
 def saved_from(role: str) -> int | None:
