@@ -1,10 +1,14 @@
 """Whether kernels of ours are right on a real GPU, and how fast: one line a case, nothing stops at a failure.
 
-`python benchmarks/gpu_check.py [WORD...]` runs the micro cases, small models, and what only a GPU has (streams,
+`python -m benchmarks.gpu_check [WORD...]` runs the micro cases, small models, and what only a GPU has (streams,
 pointers that are not aligned, numbers on the CPU, threads, assertions) through `torch.compile`, against float64 on the
 same device: right is within twice eager's error. Then memory-bound cases of 256 MiB and more: bandwidth (inputs and
 results, once each) beside that of a copy in the same rounds, and times beside eager's and TorchInductor's, as medians
 of interleaved rounds. Cases run in a process of their own, which is replaced where one breaks the device or hangs.
+
+With `--results FILE` each case adds a row to the file, with the commit and the day, and cases that have a row at this
+commit are not run again: it may be stopped at any row. `--table` prints what the file says, and what of it is stale.
+`--operators` and `--tests` add torch's operators and the end-to-end tests, in `--jobs` processes.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import re
 import statistics
 import subprocess
 import sys
@@ -19,13 +24,18 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks import gpu_operators, gpu_results
 from minductor.bench import cases, measure, micro
 
 ROW, COLUMN, WIDE = (16384, 4096), (4096,), (4096, 16384)
@@ -58,7 +68,8 @@ BROKEN = (
     "unspecified launch failure",
     "CUDA error",
 )
-HANGS_SECONDS = 60.0
+HANGS_SECONDS = 300.0  # a file of tests is silent for so long
+LINE = re.compile(r"(right|WRONG|ERROR) (\S+) \(([\d.]+) s\): (.*)")
 
 
 class Wrong(Exception):
@@ -394,6 +405,8 @@ def jobs() -> dict[str, Callable[[str], str]]:
     found.update((f"special/{name}", run) for name, run in SPECIAL.items())
     found.update((f"bandwidth/{name}", partial(bandwidth, name)) for name in LARGE)
     found.update((f"time/{name}", partial(model_time, name)) for name in MODELS_TIMED)
+    found.update(gpu_operators.operators())
+    found.update(gpu_operators.tests())
     found["special/out_of_range"] = out_of_range
     return found
 
@@ -405,7 +418,7 @@ def one(name: str, run: Callable[[str], str], device: str) -> tuple[str, bool]:
         text, verdict = run(device), "right"
         if device != "cpu" and run is not out_of_range:  # which leaves a device that answers no more
             torch.cuda.synchronize()
-    except Wrong as error:
+    except (Wrong, AssertionError) as error:
         text, verdict = str(error), "WRONG"
     except Exception as error:
         last = traceback.format_exc().strip().splitlines()[-4:]
@@ -447,41 +460,85 @@ def lines(process: subprocess.Popen[str]) -> Iterator[str]:
         yield line
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("words", nargs="*", help="only cases whose names contain one of these")
-    parser.add_argument("--seconds", type=float, default=230, help="start no case after so many")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(given.words, given.device)
-        return
-    start = time.monotonic()
-    todo = [name for name in jobs() if not given.words or any(word in name for word in given.words)]
-    kind = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    print(f"torch {torch.__version__}, {kind}, {len(todo)} cases", flush=True)
-    counts: dict[str, int] = {}
+def commit_here() -> str:
+    """The commit of the working tree; "" outside of a repository."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def asked(given: argparse.Namespace) -> list[str]:
+    """The names of the cases that the arguments ask for."""
+    kinds = {"operator": given.operators, "tests": given.tests}
+    names = [name for name in jobs() if kinds.get(name.partition("/")[0], True)]
+    return [name for name in names if not given.words or any(word in name for word in given.words)]
+
+
+def run_share(names: Sequence[str], given: argparse.Namespace, keep: Callable[[str], None], stop: float) -> list[str]:
+    """Runs cases in one process after the other until the clock says `stop`; gives those that were not run."""
+    todo = list(names)
     with tempfile.TemporaryDirectory() as folder:
         settings = {"MINDUCTOR_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/peer"}
-        while todo and time.monotonic() - start < given.seconds:
-            command = [sys.executable, __file__, "--child", "--device", given.device, *todo]
+        while todo and time.monotonic() < stop:
+            command = [sys.executable, "-m", "benchmarks.gpu_check", "--child", "--device", given.device, *todo]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings})
             before = len(todo)
             for line in lines(process):
                 if line.startswith("\0"):
                     todo.remove(line[1:].strip())
-                    if time.monotonic() - start > given.seconds:
+                    if time.monotonic() > stop:
                         break
                     continue
-                print(line, end="", flush=True)
-                counts[line.split()[0]] = counts.get(line.split()[0], 0) + line.startswith(("right", "WRONG", "ERROR"))
+                keep(line.rstrip("\n"))
             process.kill()
             process.wait()
             if len(todo) == before:
-                print(f"ERROR {todo.pop(0)}: the process died or hung", flush=True)
-    told = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("right", "WRONG", "ERROR"))
-    print(f"{told}, {len(todo)} not run; {time.monotonic() - start:.0f} s")
+                keep(f"ERROR {todo.pop(0)} (0.0 s): the process died or hung")
+    return todo
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="*", help="only cases whose names contain one of these")
+    parser.add_argument("--seconds", type=float, default=230, help="start no case after so many")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--results", type=Path, help="a file of rows, which a later run continues")
+    parser.add_argument("--commit", default="", help="of the rows; by default that of the working tree")
+    parser.add_argument("--table", action="store_true", help="print what the results say, and run nothing")
+    parser.add_argument("--operators", action="store_true")
+    parser.add_argument("--tests", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time; times are right with one only")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        child(given.words, given.device)
+        return
+    known = gpu_results.load(given.results) if given.results else {}
+    if given.table:
+        print(gpu_results.table(known.values(), asked(given)))
+        return
+    start, commit = time.monotonic(), given.commit or commit_here()
+    names = gpu_results.todo(asked(given), known, commit)
+    kind = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    print(f"torch {torch.__version__}, {kind}, {len(names)} cases", flush=True)
+    counts, lock = Counter[str](), threading.Lock()
+
+    def keep(line: str) -> None:
+        with lock:
+            print(line, flush=True)
+            if (found := LINE.match(line)) is None:  # the last lines of a traceback
+                return
+            verdict, case, seconds, figures = found.groups()
+            counts[verdict] += 1
+            if given.results:
+                about = (float(seconds), commit, f"{date.today():%Y-%m-%d}", kind, torch.__version__)
+                gpu_results.append(given.results, gpu_results.Row(case, verdict, figures, *about))
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        shares = [names[number :: given.jobs] for number in range(given.jobs)]
+        left = pool.map(lambda share: run_share(share, given, keep, start + given.seconds), shares)
+        missing = sum(map(len, left))
+    told = ", ".join(f"{counts[name]} {name}" for name in ("right", "WRONG", "ERROR"))
+    print(f"{told}, {missing} not run; {time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":
