@@ -36,8 +36,22 @@ static bool md_find(void* library, const char* name, void* place) {
   return found != nullptr || md_complain("%s: %s", name, library == nullptr ? dlerror() : "the library has no such function");
 }
 
-// Loads the binaries, which stay loaded.
-static bool md_load_binaries(void* driver, const md_Binary* rows, int64_t count, const char* code) {
+// Says why the binaries in a file, whose name begins with their target, are not loaded: both versions, and what the GPU is.
+__attribute__((cold)) static bool md_complain_of_driver(void* driver, const char* file, int status) {
+  int (*version_of)(int*) = nullptr;
+  int (*attribute_of)(int*, int, int) = nullptr;
+  int version = 0, major = 0, minor = 0;
+  if (md_find(driver, "cuDriverGetVersion", &version_of)) version_of(&version);
+  if (md_find(driver, "cuDeviceGetAttribute", &attribute_of)) {
+    attribute_of(&major, 75, 0);  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    attribute_of(&minor, 76, 0);
+  }
+  return md_complain("the driver, of CUDA %d.%d for a GPU of compute capability %d.%d, does not load the machine code in %s: %s (%d)",
+                     version / 1000, version % 1000 / 10, major, minor, file, md_driver_error(status), status);
+}
+
+// Loads the binaries of a file, which stay loaded.
+static bool md_load_binaries(void* driver, const md_Binary* rows, int64_t count, const char* code, const char* file) {
   int (*init)(unsigned) = nullptr;
   int (*load)(void**, const void*, void*, void*, unsigned, void*, void*, unsigned) = nullptr;
   int (*kernel_of)(void**, void*, const char*) = nullptr;
@@ -70,7 +84,7 @@ static bool md_load_binaries(void* driver, const md_Binary* rows, int64_t count,
     place->scratch = row.scratch;
     place->has_counter = row.has_counter;
   }
-  return status == 0 || md_complain("the driver does not load the machine code: %s (%d)", md_driver_error(status), status);
+  return status == 0 || md_complain_of_driver(driver, file, status);
 }
 
 // Fills in the tables of minductor_cuda.h. `kinds`: those of each kernel.
@@ -89,7 +103,7 @@ static bool md_connect(const char* path, const char* name, const md_Binary* rows
   MD_TRY(md_find(driver, "cuCtxSetCurrent", &md_driver.set_context));
   MD_TRY(md_find(driver, "cuStreamIsCapturing", &md_driver.is_capturing));
   for (int64_t n = 0; kinds[n] != nullptr; n++) md_kernels[n].kinds = kinds[n];
-  return md_load_binaries(driver, rows, count, code);
+  return md_load_binaries(driver, rows, count, code, name);
 }
 
 // Sends the constants to the current GPU, on which the graph works from then on.
