@@ -67,7 +67,8 @@ class WrapperGraphs:
         if self.shared.driver.step() and not self.are_gradients:
             return values
         count = len(values) if self.results is None else self.results
-        lent = {storage for pool in self.shared.pools.values() for storage in pool.storages}
+        pools = [pool.storages for pool in self.shared.pools.values() if pool.storages]
+        lent = pools[0] if len(pools) == 1 else frozenset().union(*pools)  # one pool for each stream: mostly one
         return (*copied_out(self.shared.driver, values[:count], lent), *values[count:]) if lent else values
 
 

@@ -102,8 +102,9 @@ class Pool:
 
     def take_back(self, lent: Lent) -> None:
         """Makes a later use of a result that is held an error, so that a replay may overwrite it."""
+        self.storages.discard(lent.storage)
         lent.take_back(self.driver)
-        self._list_results()
+        self.storages.add(lent.storage)
 
     def overwritten(self, entry: PoolEntry) -> list[Lent]:
         """The results that somebody holds and that a replay of `entry` may overwrite."""
