@@ -1,11 +1,16 @@
 """The wrapper in C++: text that reads like the plan, calls by torch's functions, its dispatcher, or Python."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from minductor.codegen.wrapper.wrapper_cpp import needs_torch, wrapper_cpp
+from minductor.codegen.wrapper.wrapper_cpp_calls import call
 from minductor.core.errors import NotNative
 from minductor.frontend.capture.schemas import with_schemas
-from minductor.ir.plan.plan import Plan
+from minductor.ir.plan.plan import ExternLine, Plan
+from minductor.ir.program.nodes import Token
 from minductor.ir.program.parser import parse_program
 from minductor.options import Options
 from minductor.passes.memory.memory import memory
@@ -101,3 +106,12 @@ def test_each_fault_is_noticed(fault: str) -> None:
 def test_several_gpus_are_pythons() -> None:
     with pytest.raises(NotNative, match=r"several GPUs \(cuda:0, cuda:1\)"):
         on_gpu(PRODUCTS.replace("buf1: f32[4, 4] stride [4, 1] cpu", "buf1: f32[4, 4] stride [4, 1] cuda:1"))
+
+
+def test_results_of_several_kinds_do_not_go_through_torchs_dispatcher() -> None:
+    """Its C function reads the results in one order, and their kinds in the other."""
+    operator = torch.ops.aten._batch_norm_impl_index.default
+    given = (Token("tensor", "x"), None, None, None, None, True, 0.1, 1e-5, False)
+    line = ExternLine(f"{operator}", given, (), ("y", *[None] * 4), is_out=False, origins=(), handle=0)
+    with pytest.raises(NotNative, match="results of several kinds"):
+        call(replace(line, schema=str(operator._schema)), {})
