@@ -119,6 +119,7 @@ class CpuMachine(NamedTuple):
 
 
 NOMINAL_CPU = CpuMachine()
+FEW_PER_THREAD = 2  # values of a thread in a tile that `tile_values` made smaller
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from minductor.cost.seconds import FIXED_REGISTERS, LONE, SECTOR, WIDEST, Cost, norm, spill_seconds
 from minductor.cost.shape import WORD, Shape, Touch
-from minductor.target import NOMINAL, Target
+from minductor.target import FEW_PER_THREAD, NOMINAL, Target
 
 SIDE = 64  # elements along each of two axes, if some accesses are contiguous along one and some along the other
 SQUARE = SIDE * SIDE  # elements of such a tile
@@ -143,7 +143,7 @@ def _tile(
         blocks[axis] = min(most, _power_of_two(shape.extents[axis]))
         room //= blocks[axis]
     is_small = prod(blocks) < target.max_tile_values and not shape.joined
-    warps = prod(blocks) // (target.warp_size * (2 if is_small else target.values_per_thread))
+    warps = prod(blocks) // (target.warp_size * (FEW_PER_THREAD if is_small else target.values_per_thread))
     return _Tile(tuple(blocks), target.warp_size * max(1, min(target.max_warps, warps)))
 
 

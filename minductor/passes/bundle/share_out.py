@@ -19,10 +19,9 @@ from minductor.core.expressions.expr import as_int
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.loops import Loop, Step, loops
 from minductor.ir.program.nodes import Kernel, Program, Reduce, Scan, all_ops
-from minductor.target import Env, Target
+from minductor.target import FEW_PER_THREAD, Env, Target
 
 RECIPE = "elements"
-PER_THREAD = 2  # values of a thread in such a tile
 
 
 def share_out(program: Program, env: Env) -> Program:
@@ -48,7 +47,7 @@ def _shared(kernel: Kernel, target: Target) -> Kernel:
     new = _smaller(old, target.tile_values(prod(known)))
     if new == old:
         return kernel
-    warps = max(1, prod(new.values()) // (target.warp_size * PER_THREAD))
+    warps = max(1, prod(new.values()) // (target.warp_size * FEW_PER_THREAD))
     choices = tuple(_warps(choice, warps, target) if choice.id == "warps" else choice for choice in kernel.choices)
     return replace(kernel, schedule=replace(schedule, steps=_with_blocks(schedule.steps, new)), choices=choices)
 
