@@ -21,7 +21,7 @@ from minductor.runtime.store import cache_folder
 from minductor.runtime.store.store import MANIFEST, Store, digest
 from minductor.target import Env, by_name
 
-KEY = digest("key")
+KEY, OTHER = digest("key"), digest("other")  # on different shelves: a new entry makes the shelf a folder again
 FILES = {"kernels.so": bytes(range(256)) * 4, "wrapper.py": b"call = 1", "empty.txt": b""}
 GIVEN = torch.arange(6.0)
 
@@ -144,7 +144,7 @@ def test_another_kind_of_thing_is_out_of_the_way_after_one_use(tmp_path: Path, p
             with store.lock(KEY):
                 if store.get(KEY) is None:
                     store.put(KEY, FILES)
-            store.put(digest(f"{os.urandom(8)}"), FILES)
+            store.put(OTHER, FILES)
     assert [w.category for w in caught if w.category not in (CorruptEntry, CacheMended)] == []
     assert len(caught) <= 2
     with warnings.catch_warnings():
