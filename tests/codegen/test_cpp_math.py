@@ -7,6 +7,7 @@ all exponents, dense ranges and special values. Refuses a function that nothing 
 import ctypes
 import functools
 import itertools
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,8 @@ import pytest
 import torch
 
 from minductor.codegen.cpp import cpp_math
+from minductor.runtime.build.probe import probe
+from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.reference.reference import SPELLING
 from tests.codegen import fit_cpp_math
 
@@ -452,7 +455,9 @@ def scalar_loops(loops: dict[str, str], used: Iterable[str], folder: Path) -> li
     """The names of the loops that the compiler did not vectorise for AVX-512, whatever this machine is."""
     source = folder / "all.cpp"
     source.write_text(cpp_math.prelude(used) + "".join(loops.values()))
-    command = ["g++", *FLAGS, "-march=skylake-avx512", "-fopt-info-vec", "-c", str(source), "-o", str(folder / "all.o")]
+    toolchain = Toolchain(probe(), os.environ)
+    flags = [*(flag for flag in toolchain.flags() if flag != "-march=native"), "-march=skylake-avx512"]
+    command = [*toolchain.compiler.command, *flags, "-fopt-info-vec", "-c", str(source), "-o", str(folder / "all.o")]
     notes = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     vectorised = {int(n) for n in re.findall(r":(\d+):\d+: optimized: loop vectorized using 64 byte", notes)}
     lines = source.read_text().splitlines()
@@ -492,6 +497,28 @@ def test_functions_of_functions_vectorise(tmp_path: Path) -> None:
     loops[limited.name] = loop(limited).replace(f"{limited.name}(a0[i], a1[i])", call)
     used = [f"md_{part}_f32" for name in loops for part in name.split("_")]
     assert scalar_loops(loops, used, tmp_path) == []
+
+
+CHOSEN = {
+    "given": "{{ out[i] = {f}(a0[i] > 0 ? a0[i] : 1{rest}); }}",
+    "given_exp": "{{ out[i] = {f}(md_exp_{t}(a0[i]){rest}); }}",
+    "kept": "{{ auto y = {f}(a0[i]{rest}); out[i] = a0[i] > 2 ? a0[i] : y; }}",
+    "constant": "{{ auto y = {f}(a0[i]{rest}); out[i] = a0[i] > 2 ? 0 : y; }}",
+}
+
+
+@pytest.mark.parametrize("form", CHOSEN)
+def test_functions_beside_conditions_vectorise(tmp_path: Path, form: str) -> None:
+    """As in softplus, `x > 20 ? x : log1p(exp(x))`: a function that has conditions itself, given or taken by one."""
+    loops: dict[str, str] = {}
+    for case in CASES.values():
+        if {*case.takes, case.gives} in ({"f32"}, {"f64"}) and not SCALAR.match(case.name):
+            rest = "".join(f", a{at}[i]" for at in range(1, len(case.takes)))
+            plain = f"out[i] = {case.name}(a0[i]{rest});"
+            loops[case.name] = loop(case).replace(plain, CHOSEN[form].format(f=case.name, rest=rest, t=case.gives))
+            assert plain in loop(case)
+    used = [*loops, "md_exp_f32", "md_exp_f64"]
+    assert len(loops) > 80 and scalar_loops(loops, used, tmp_path) == []
 
 
 def test_prelude_holds_only_what_is_used() -> None:
