@@ -45,7 +45,7 @@ RECIPES = (
     *("persistent4", "persistent8", "persistent16", "persistent32", "rows_beside_columns"),
     *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter", "scatter_blocks"),
     *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),
-    *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks"),
+    *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks", "short_axis", "short_axis_blocks"),
     *("rows", "across_rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
     *("columns", "columns_in_parts", "transposed_columns"),
 )

@@ -49,6 +49,7 @@ class Touches:
 
     def __init__(self, kernel: Kernel, buffers: dict[str, Buffer], hints: Hints) -> None:
         self.kernel = kernel
+        self.buffers = buffers
         self.hints = hints
         self.axes = {axis.name: axis for axis in kernel.axes}
         self.extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
@@ -69,6 +70,10 @@ class Touches:
                     self.scanned.add(axis)
                 case _:
                     pass
+
+    def of(self, kernel: Kernel) -> Touches:
+        """The loads and stores of another form of the kernel."""
+        return Touches(kernel, self.buffers, self.hints)
 
     def size(self, names: list[str]) -> int:
         """The number of points over these axes, with unknown extents estimated."""

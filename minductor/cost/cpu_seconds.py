@@ -31,7 +31,7 @@ from minductor.analysis.domain import buffer_bytes
 from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import step_of
 from minductor.core.dtypes import BF16, F16
-from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
+from minductor.core.expressions.expr import Expr, Symbol, as_int, const_and_terms, free_symbols, linear
 from minductor.core.expressions.hints import Hints, clamped, estimate
 from minductor.cost.seconds import Cost, op_work
 from minductor.cost.shape import CHECK, INTEGER_DIVISIONS, NAN_MAXIMUM, ROUND, SPECIAL, WORD
@@ -562,7 +562,9 @@ class _Reader:
                 moves.append((abs(step) * itemsize, axis))
         moves.sort()
         reach = self.reach(op.attrs.index, itemsize, whole) if moves and not moves[0][0] else 0
-        key = op.attrs.ref.storage, op.attrs.index, is_store
+        # accesses that lie less than a line apart touch the same lines
+        offset, _ = const_and_terms(op.attrs.index)
+        key = op.attrs.ref.storage, op.attrs.index - offset % max(1, LINE // itemsize), is_store
         return _Access(key, tuple(moves), frozenset(bent), itemsize, whole, reach, is_store)
 
     def reach(self, index: Expr, itemsize: int, whole: int) -> int:

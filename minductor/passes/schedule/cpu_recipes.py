@@ -12,6 +12,7 @@ from minductor.passes.schedule import cpu_steps as cpu
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.ordered_axes import ordered_axes
 from minductor.passes.schedule.reciprocal import divide_once, divide_with_rest
+from minductor.passes.schedule.short_axis import unroll_short_axis
 from minductor.passes.schedule.side_by_side import rows_side_by_side
 from minductor.target import Target
 
@@ -52,6 +53,8 @@ POINTWISE = (
     *_with_scalar(Recipe("blocks", (cpu.blocks,))),
     Recipe("gathers_first_blocks", (cpu.blocks, cpu.gathers_first, cpu.settle)),
     *_with_scalar(Recipe("transposed", (cpu.transpose,)), Recipe("shared_indices", (cpu.share_indices,))),
+    Recipe("short_axis", (unroll_short_axis, cpu.elements, cpu.settle)),
+    Recipe("short_axis_blocks", (unroll_short_axis, cpu.blocks, cpu.settle)),
 )
 
 
