@@ -59,6 +59,7 @@ SMALL_CALL = (
     16 * 1024
 )  # points of a kernel that runs on one thread, if only the call knows their number (`cpp_nest.py`)
 OVERLAP = 0.5  # of the seconds of a join: what it takes if the next row does not wait for it
+SMALLEST_VECTOR = 16  # bytes; fewer are computed one by one
 ROW_ELEMENT = 3  # operations of writing one element of a row, which a vector loop then reads
 
 
@@ -169,7 +170,7 @@ class _Access(NamedTuple):
             distance = next((turns.block * each for each, axis in self.moves if axis == turns.axis), None)
             if distance is None or turns.times == 1:
                 continue
-            if not 0 < distance <= max(run, LINE):
+            if not 0 < distance < run + LINE:
                 break
             run += distance * (turns.times - 1)
         return run
@@ -266,6 +267,7 @@ class _Pricer:
         self.visits: dict[tuple[object, ...], _Visit] = {}  # by the key of an access
         self.known: dict[tuple[frozenset[int], tuple[int, ...]], _Touched] = {}
         self.shared: dict[tuple[int, tuple[int, ...]], _Work] = {}  # the work of parallel loops on one core
+        self.narrow: dict[int, int] = {}  # by the id of a vector loop
         if self.kept:
             self.prepare(self.steps, self.spans)
         self.visit(self.steps, self.spans, (), None)
@@ -453,7 +455,18 @@ class _Pricer:
         if isinstance(self.ops[position].attrs, Reduce) and not loop.lanes:
             units += 1  # the accumulators are in an array
         whole, rest = divmod(length, max(1, machine.vector_bytes // fact.size))
-        return units * (whole + rest.bit_count()) + single * length  # the rest are vectors of half the size, and so on
+        runs = whole + rest.bit_count()  # the rest are vectors of half the size, and so on
+        if length * self.narrowest(loop) < SMALLEST_VECTOR:
+            runs = length  # scalars
+        return units * runs + single * length
+
+    def narrowest(self, loop: Loop) -> int:
+        """The bytes of the narrowest element that a vector loop loads or stores."""
+        if id(loop) not in self.narrow:
+            accesses = (access for p in self.inside[id(loop)] for access in self.facts[p].accesses)
+            sizes = [access.itemsize for access in accesses if any(axis == loop.axis for _, axis in access.moves)]
+            self.narrow[id(loop)] = min(sizes, default=WORD)
+        return self.narrow[id(loop)]
 
     def scalar(self, position: int, here: Sequence[int]) -> float:
         """The seconds of an op for one element."""

@@ -26,3 +26,12 @@ def points(rows: int, coordinates: int, *, functions: int = 0, is_gathered: bool
         x = s.b.op("tanh", x)
     s.write(x, F32)
     return s
+
+
+def strips_of_points(strips: int, rows: int) -> Sketch:
+    """Strips of points of two coordinates, which have factors of their own, less one strip."""
+    s = Sketch((strips, rows, 2))
+    i, j, k = s.i
+    x = s.b.op("mul", s.read("a", randn(strips, rows, 2), F32, 2 * rows * i + 2 * j + k), s.read("b", randn(2), F32, k))
+    s.write(s.b.op("sub", x, s.read("c", randn(rows, 2), F32, 2 * j + k)), F32)
+    return s

@@ -21,7 +21,7 @@ from minductor.ir.program.nodes import Buffer, Ref, View
 from minductor.runtime.reference.reference import torch_dtype
 from tests.codegen import cases
 from tests.codegen.cases import S1, Sketch, integers, randn
-from tests.passes.point_cases import points
+from tests.passes.point_cases import points, strips_of_points
 
 
 class Run(NamedTuple):
@@ -546,7 +546,7 @@ RUNS = (
     Run("cpu", "shared_indices", resized),
     Run("cpu", "scalar_shared_indices", lambda: cases.gathered_along_rows(70, 140)),
     Run("cpu", "short_axis", lambda: points(300, 3)),
-    Run("cpu", "short_axis_blocks", lambda: points(9000, 2)),
+    Run("cpu", "short_axis_blocks", lambda: strips_of_points(3, 2100)),
     Run("cpu", "scatter", lambda: scattered(300, 30, is_gathered=False)),
     Run("cpu", "scatter", scattered_numbers),
     Run("cpu", "scatter", overlapping),
@@ -625,6 +625,7 @@ REFUSALS = (
     Refusal("unroll_short_axis", "cpu", "short_axis", lambda: summed(70, 3, over=1), "the axis is reduced"),
     Refusal("unroll_short_axis", "cpu", "short_axis", lambda: points(300, 4, functions=70), "many operations"),
     Refusal("unroll_short_axis", "cpu", "short_axis", lambda: points(300, 3, is_gathered=True), "data decide a place"),
+    Refusal("blocks_of_points", "cpu", "short_axis_blocks", lambda: points(300, 3), "a single block"),
     Refusal("share_indices", "cpu", "shared_indices", gathered_and_transposed, "no row uses them again"),
     Refusal("share_indices", "cpu", "shared_indices", cases.broadcasts, "no place is loaded"),
     Refusal("gathers_first", "cpu", "gathers_first", cases.broadcasts, "no place is loaded"),

@@ -25,9 +25,11 @@ class Fault(NamedTuple):
 
 FAULTS = (
     Fault("elements", "nest", "_parallel(draft, draft.vector)", "_parallel(draft, *draft.kept)"),
-    Fault("blocks", "nest", "_parallel(draft, draft.vector)", "_parallel(draft)"),
-    Fault("blocks", "nest", "*_parallel(draft, draft.vector), ", ""),
-    Fault("blocks", "refusal", "2 * POINTWISE_BLOCK", "POINTWISE_BLOCK // 8"),
+    Fault("blocks", "nest", "_parallel(draft, draft.vector)", "_parallel(draft)", "cpu_steps:_in_blocks"),
+    Fault("blocks", "nest", "*_parallel(draft, draft.vector), ", "", "cpu_steps:_in_blocks"),
+    Fault("blocks", "refusal", "2 * size", "size // 8", "cpu_steps:_in_blocks"),
+    Fault("blocks_of_points", "nest", "*_parallel(draft, draft.vector), ", "", "cpu_steps:_in_blocks"),
+    Fault("blocks_of_points", "refusal", "2 * size", "size // 8", "cpu_steps:_in_blocks"),
     Fault("unroll_short_axis", "nest", "symbol, extent)", "symbol, 1)"),
     Fault("unroll_short_axis", "refusal", "<= SHORT or", "or"),
     Fault("unroll_short_axis", "refusal", "not beside or", ""),

@@ -54,7 +54,7 @@ POINTWISE = (
     Recipe("gathers_first_blocks", (cpu.blocks, cpu.gathers_first, cpu.settle)),
     *_with_scalar(Recipe("transposed", (cpu.transpose,)), Recipe("shared_indices", (cpu.share_indices,))),
     Recipe("short_axis", (unroll_short_axis, cpu.elements, cpu.settle)),
-    Recipe("short_axis_blocks", (unroll_short_axis, cpu.blocks, cpu.settle)),
+    Recipe("short_axis_blocks", (unroll_short_axis, cpu.blocks_of_points, cpu.settle)),
 )
 
 

@@ -27,6 +27,7 @@ PARTS = 64  # the largest number of parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations of a kernel; starting threads for fewer costs more than it saves
 PART = 16 * 1024  # elements of a part of a reduction, unless there are more than PARTS
 POINTWISE_BLOCK = 4096  # elements of a block of the vector axis, in a kernel without reductions
+POINTS_BLOCK = 1024  # the same, of points of a few coordinates
 GATHERED_STRIP = 256  # elements that are gathered before a vector loop
 SHARED_BLOCK = 128  # indices that are kept for the rows that share them
 SHARING_BLOCK = 64  # rows that share kept indices
@@ -71,12 +72,21 @@ def elements(draft: Draft) -> Draft:
 
 def blocks(draft: Draft) -> Draft | None:
     """Threads share blocks of the vector axis. Legal if there are at least two."""
+    return _in_blocks(draft, POINTWISE_BLOCK)
+
+
+def blocks_of_points(draft: Draft) -> Draft | None:
+    """As `blocks`, where each element of the vector axis is a point of a few coordinates (`short_axis.py`)."""
+    return _in_blocks(draft, POINTS_BLOCK)
+
+
+def _in_blocks(draft: Draft, size: int) -> Draft | None:
     if draft.vector is None:
         return None
     extent = draft.touches.extents[draft.vector]
-    if extent is not None and extent < 2 * POINTWISE_BLOCK:
+    if extent is not None and extent < 2 * size:
         return None
-    split = draft.level(draft.vector, "parallel", block=POINTWISE_BLOCK)
+    split = draft.level(draft.vector, "parallel", block=size)
     return draft._replace(levels=(*_parallel(draft, draft.vector), split, draft.level(draft.vector, "vector")))
 
 
