@@ -46,6 +46,7 @@ CPP_WRAPPER = "minductor.runtime.launch.cuda_cpp_wrapper"
 PACKAGE, PACKAGE_GPU = "minductor.runtime.package.package", "minductor.runtime.package.package_gpu"
 ATTENTION = "minductor.frontend.rewrites.attention"
 ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
+RESIZING = "minductor.frontend.rewrites.repeat_elements"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
@@ -264,6 +265,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "if step.keeps else hidden",
         "if not step.keeps else hidden",
     ),
+    # --- resizing
+    Mutant("resizing-of-fractions", RESIZING, "_factor", "0 if rest else factor", "factor"),
+    Mutant("resizing-to-other-places", RESIZING, "has_eager_places", "if not _is_exact(", "if False and _is_exact("),
     # --- where texts come from
     Mutant(
         "origin-lost",

@@ -169,6 +169,10 @@ _SPELLED: Mapping[str, tuple[str, tuple[Callable[..., Any], ...], str]] = {
 _FUNCTIONAL: Mapping[Callable[..., Any], tuple[str, str]] = {
     F.softmax: ("aten.softmax", "self dim _stacklevel dtype"),
     F.dropout: ("aten.dropout", "self p train inplace"),
+    F.interpolate: (
+        "aten.__interpolate",
+        "self size scale_factor mode align_corners recompute_scale_factor antialias",
+    ),
 }
 # methods whose parameters are in another order
 _METHODS: Mapping[str, tuple[str, str]] = {"where": ("aten.where", "self condition other")}

@@ -26,6 +26,7 @@ from minductor.frontend.rewrites.large_linear import LARGE_LINEAR
 from minductor.frontend.rewrites.pack_convolution import PACK_CONVOLUTION
 from minductor.frontend.rewrites.pack_linear import PACK_LINEAR
 from minductor.frontend.rewrites.pad_products import PAD_ALL_PRODUCTS, PAD_PRODUCTS, PAD_TRAINED_PRODUCTS
+from minductor.frontend.rewrites.repeat_elements import REPEAT_ELEMENTS
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
 from minductor.frontend.rewrites.split_bias import SPLIT_BIAS
 from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
@@ -35,6 +36,7 @@ ALL = "all"  # in the option, the name of every row
 REWRITES: tuple[Rewrite, ...] = (
     # Dynamo's graphs
     ATTENTION,
+    REPEAT_ELEMENTS,
     # joint graphs of training
     PAD_TRAINED_PRODUCTS,
     # ATen graphs
