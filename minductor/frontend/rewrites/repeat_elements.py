@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
@@ -94,7 +95,7 @@ def repeat_elements(images: Tensor, factors: tuple[int, ...]) -> Tensor:
     >>> repeat_elements(torch.tensor([[[1.0, 2.0]]]), (2,))
     tensor([[[1., 1., 2., 2.]]])
     """
-    is_last = torch._prims_common.suggest_memory_format(images) != torch.contiguous_format
+    is_last = suggest_memory_format(images) != torch.contiguous_format
     x = images.movedim(1, -1) if is_last else images
     by_dim = [1, *factors, 1] if is_last else [1, 1, *factors]
     split, wide = list[Any](), list[Any]()
