@@ -99,7 +99,7 @@ FAULTS = (
     Fault("wide_columns", "nest", "(draft, draft.vector)", "(draft, *draft.kept)", "cpu_steps:_columns"),
     Fault("scan", "nest", "(*_parallel(draft), ", "("),
     Fault("scan", "nest", "*inner, ", ""),
-    Fault("settle", "nest", '"serial") if each.kind == "parallel"', '"parallel") if each.kind == "serial"'),
+    Fault("settle", "nest", 'level._replace(kind="serial")', 'level._replace(kind="vector")'),
     # GPUs
     Fault("Spread", "nest", "dict.fromkeys(draft.kept, 1)", "dict.fromkeys(order[:AXES], 1)"),
     Fault("Spread", "refusal", "len(contiguous) < 2 or", ""),

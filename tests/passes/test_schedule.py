@@ -246,6 +246,18 @@ def test_threads_share_the_rows_if_only_the_call_knows_how_many_columns_there_ar
     assert [(loop.axis, loop.parts) for loop in shared] == [("i0", 64)]
 
 
+@pytest.mark.parametrize(("rows", "shared"), [(300, ["i0"]), (40, ["i0", "i1"]), (2, ["i0", "i1", "i2"])])
+def test_threads_share_no_more_loops_than_keep_them_busy(rows: int, shared: list[str]) -> None:
+    s = Sketch((rows, 9, 20, 70))
+    i, j, k, n = s.i
+    x = s.read("a", randn(rows, 20, 9, 70), F32, 12600 * i + 1400 * k + 70 * j + n)
+    s.write(s.b.op("add", x, s.read("b", randn(9, 70), F32, 70 * j + n)), F32)
+    kernel = tiled(s.program())
+    assert kernel.schedule is not None
+    kinds = {loop.axis: loop.kind for loop in loops(kernel.schedule.steps) if loop.kind != "vector"}
+    assert kinds == {axis: "parallel" if axis in shared else "serial" for axis in ("i0", "i1", "i2")}
+
+
 def test_columns_run_along_memory() -> None:
     """One loop over the rows, and inside and after it one along the row."""
     inner = [loop for loop in loops(tiled(case("min_outer").program).schedule.steps) if not loop.is_blocked]  # type: ignore[union-attr]

@@ -25,6 +25,7 @@ from minductor.passes.schedule.narrow import in_two_steps, narrow
 
 PARTS = 64  # the largest number of parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations of a kernel; starting threads for fewer costs more than it saves
+SHARED_ITERATIONS = 256  # of loops; threads share them evenly enough
 PART = 16 * 1024  # elements of a part of a reduction, unless there are more than PARTS
 POINTWISE_BLOCK = 4096  # elements of a block of the vector axis, in a kernel without reductions
 POINTS_BLOCK = 1024  # the same, of points of a few coordinates
@@ -387,9 +388,19 @@ def scalar(draft: Draft) -> Draft | None:
 
 
 def settle(draft: Draft) -> Draft:
-    """A small kernel runs on one thread."""
-    touches, levels = draft.touches, draft.levels
+    """A small kernel runs on one thread. Of a large one, threads share no more loops than they need.
+
+    OpenMP counts the loops that threads share as one, which costs more than a short loop inside.
+    """
+    touches = draft.touches
     cost = sum(op_cost(op.name) for op in touches.kernel.body.ops)
-    if draft.size(*touches.axes) * cost < SERIAL_WORK:
-        levels = tuple(each._replace(kind="serial") if each.kind == "parallel" else each for each in levels)
-    return draft._replace(levels=levels)
+    is_small = draft.size(*touches.axes) * cost < SERIAL_WORK
+    levels, shared = list[Level](), 1
+    for level in draft.levels:
+        if level.kind == "parallel" and (is_small or shared >= SHARED_ITERATIONS):
+            levels.append(level._replace(kind="serial"))
+            continue
+        if level.kind == "parallel" and level.extent is not None:
+            shared *= level.parts or -(-level.extent // max(1, level.block))
+        levels.append(level)
+    return draft._replace(levels=tuple(levels))
