@@ -133,6 +133,24 @@ def test_tensor_subclass() -> None:
     torch.testing.assert_close((found.a, found.b), (expected.a, expected.b))
 
 
+def attended(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x @ x.transpose(-1, -2) / 4, -1) @ x
+
+
+def enlarged(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.interpolate(x, scale_factor=2).sin()
+
+
+@pytest.mark.parametrize("rewritten", [attended, enlarged], ids=["attention", "repeat_elements"])
+def test_what_a_transform_traces_is_not_rewritten(rewritten: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Its tensors have no memory that could be compared, and sizes that only the transform knows."""
+    x = torch.randn(2, 2, 16, 16)
+    same(lambda x: func.grad(lambda y: rewritten(y).sum())(x), x)
+    same(lambda x: func.vmap(rewritten)(x), x[None].expand(3, -1, -1, -1, -1))
+    same(lambda x: func.jvp(rewritten, (x,), (x.cos(),)), x)
+    same(rewritten, x)
+
+
 def test_hooks_under_compiled_autograd_are_compiled() -> None:
     """With dynamic sizes AOTAutograd asks for a backward that nobody runs; that one was said to run in eager."""
 

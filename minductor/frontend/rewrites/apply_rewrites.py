@@ -26,7 +26,7 @@ from minductor.frontend.rewrites.graph_modes import Modes, modes_of
 from minductor.frontend.rewrites.layout_changes import LayoutChanges
 from minductor.frontend.rewrites.operator_calls import operator_name, writes_memory
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, RewriteNote, Site
-from minductor.frontend.rewrites.value_layouts import difference, has_same_layout, storages
+from minductor.frontend.rewrites.value_layouts import difference, has_same_layout, is_transformed, storages
 from minductor.target import Env
 
 
@@ -91,7 +91,7 @@ class _Walk:
 
     def visit(self, row: Rewrite, anchor: fx.Node) -> None:
         """Tries a row at an anchor."""
-        if self.value_key not in anchor.meta:
+        if self.value_key not in anchor.meta or is_transformed(anchor.meta[self.value_key]):
             return
         modes = self.modes.get(anchor, self.around)
         site = Site(anchor, self.env, self.value_key, self.frozen, modes.autocast)

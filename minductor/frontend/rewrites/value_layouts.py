@@ -33,6 +33,15 @@ def storage(value: object) -> int | None:
     return value.untyped_storage()._cdata
 
 
+def is_transformed(value: object) -> bool:
+    """Whether a traced value belongs to a transform of torch.func, such as grad or vmap.
+
+    What is traced has another size there, or a gradient that only the transform takes; only its own calls may read it.
+    """
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return any(torch._C._functorch.is_functorch_wrapped_tensor(each) for each in tensors)
+
+
 def storages(value: object) -> list[int | None]:
     """For each tensor or number of a traced value, the identity of its memory."""
     return [storage(leaf) for leaf in tree_leaves(value)]
