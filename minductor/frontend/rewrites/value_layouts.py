@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._pytree import tree_leaves
 
@@ -39,7 +40,7 @@ def is_transformed(value: object) -> bool:
     What is traced has another size there, or a gradient that only the transform takes; only its own calls may read it.
     """
     tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return any(torch._C._functorch.is_functorch_wrapped_tensor(each) for each in tensors)
+    return any(map(is_functorch_wrapped_tensor, tensors))
 
 
 def storages(value: object) -> list[int | None]:
