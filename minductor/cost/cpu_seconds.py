@@ -401,21 +401,26 @@ class _Pricer:
             if self.is_copy(loop):
                 work = work._replace(arithmetic=work.arithmetic * WORD / self.machine.vector_bytes)
         work = work._replace(arithmetic=work.arithmetic + self.joins(loop, around))
-        return self.missed(loop, around.spans, spans, work)
+        # threads may share the loops inside, and then take in the lines together
+        cores = (
+            1 if around.is_parallel or not any(each.kind == "parallel" for each in loops(loop.body)) else self.threads
+        )
+        return self.missed(loop, around.spans, spans, work, cores)
 
-    def missed(self, loop: Loop, around: dict[str, int], spans: dict[str, int], work: _Work) -> _Work:
+    def missed(self, loop: Loop, around: dict[str, int], spans: dict[str, int], work: _Work, cores: int) -> _Work:
         """The work of a loop with the lines that each cache misses: once if what one iteration touches fits."""
         machine, inside = self.machine, self.inside[id(loop)]
         once, whole = self.touched(inside, spans), self.touched(inside, around)
         if once.first <= machine.first_bytes:
-            work = work._replace(second=(whole.moved + whole.first_again) * machine.second_line)
+            work = work._replace(second=(whole.moved + whole.first_again) * machine.second_line / cores)
         if once.second <= machine.second_bytes:
             lines, jumps = whole.moved + whole.second_again, whole.places + whole.second_again
             third = lines * machine.third_line + jumps * machine.third_jump + whole.conflicts * machine.conflict
-            work = work._replace(third=third)
+            work = work._replace(third=third / min(cores, machine.third_cores))
         if once.size <= machine.third_bytes:
             memory = (whole.moved + whole.third_again) * machine.memory_line
-            work = work._replace(memory=memory, waiting=memory + whole.waiting)
+            waiting = (memory + whole.waiting) / cores
+            work = work._replace(memory=memory / min(cores, machine.memory_cores), waiting=waiting)
         return work
 
     # --- operations

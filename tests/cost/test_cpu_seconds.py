@@ -19,6 +19,7 @@ from minductor.ir.program.nodes import Axis, Kernel, Program
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import cpu_place, cpu_recipes
 from minductor.target import NOMINAL_CPU, CpuMachine, by_name
+from tests.passes.point_cases import points
 from tests.passes.sketch import Sketch, element, transpose
 
 Made = tuple[dict[str, Kernel], Program]
@@ -123,6 +124,19 @@ def moved(field: str, factor: float) -> CpuMachine:
     """The nominal machine with one other number."""
     value = getattr(NOMINAL_CPU, field)
     return NOMINAL_CPU._replace(**{field: type(value)(value * factor)})
+
+
+def test_threads_share_the_memory_of_parts_inside_a_serial_loop() -> None:
+    """Two rows, of which each is shared: they stand in a serial loop around the parallel one."""
+    alone, shared = costs(made(sums(2, 8_000_000, dim=1)))["rows_in_parts"]
+    assert shared.memory < alone.memory / 5
+    assert shared.seconds < alone.seconds / 5
+
+
+def test_neighbours_in_a_line_are_counted_once() -> None:
+    """Three coordinates of a point, which three loads take apart, take the memory of one load of all."""
+    by_recipe = costs(made(points(1 << 20, 3).program()))
+    assert by_recipe["short_axis"][0].memory == pytest.approx(by_recipe["elements"][0].memory, rel=0.01)
 
 
 @pytest.mark.parametrize("field", CpuMachine._fields)
