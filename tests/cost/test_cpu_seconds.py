@@ -127,8 +127,8 @@ def moved(field: str, factor: float) -> CpuMachine:
 
 
 def test_threads_share_the_memory_of_parts_inside_a_serial_loop() -> None:
-    """Two rows, of which each is shared: they stand in a serial loop around the parallel one."""
-    alone, shared = costs(made(sums(2, 8_000_000, dim=1)))["rows_in_parts"]
+    """Rows of which each is shared and fits the cache: they stand in a serial loop around the parallel one."""
+    alone, shared = costs(made(sums(16, 1_000_000, dim=1)))["rows_in_parts"]
     assert shared.memory < alone.memory / 5
     assert shared.seconds < alone.seconds / 5
 
