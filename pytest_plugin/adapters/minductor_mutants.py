@@ -46,7 +46,8 @@ CPP_WRAPPER = "minductor.runtime.launch.cuda_cpp_wrapper"
 PACKAGE, PACKAGE_GPU = "minductor.runtime.package.package", "minductor.runtime.package.package_gpu"
 ATTENTION = "minductor.frontend.rewrites.attention"
 ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
-RESIZING = "minductor.frontend.rewrites.repeat_elements"
+RESIZED = "minductor.frontend.rewrites.resized_images"
+RESIZING, PHASES = "minductor.frontend.rewrites.repeat_elements", "minductor.frontend.rewrites.add_phases"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
@@ -266,8 +267,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not step.keeps else hidden",
     ),
     # --- resizing
-    Mutant("resizing-of-fractions", RESIZING, "_factor", "0 if rest else factor", "factor"),
+    Mutant("resizing-of-fractions", RESIZED, "_factor", "0 if rest else factor", "factor"),
     Mutant("resizing-to-other-places", RESIZING, "has_eager_places", "if not _is_exact(", "if False and _is_exact("),
+    Mutant("phases-of-aligned-corners", PHASES, "has_centres", 'match.call.get("align_corners")', "False"),
+    Mutant("phases-antialiased", PHASES, "has_centres", 'match.call.get("antialias")', "False"),
+    Mutant("phases-of-any-factor", PHASES, "has_few_phases", "most <= MOST_PHASES", "True"),
+    Mutant("phases-of-bytes", PHASES, "has_padded_dims", "not x.dtype.is_floating_point", "False"),
+    Mutant("phases-of-volumes", PHASES, "has_padded_dims", "is_last and x.dim() == 5", "False"),
     # --- where texts come from
     Mutant(
         "origin-lost",

@@ -45,6 +45,29 @@ def test_a_soft_margin_loss_has_the_input_s_dtype() -> None:
         torch.compile(F.soft_margin_loss, backend=Compiler())(x[:1], target)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 1, 9, 4), (2, 8, 6, 6)], ids=str)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_bytes_are_rounded_as_eager_does(
+    shape: tuple[int, ...], memory_format: torch.memory_format, dynamic: bool
+) -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            F.interpolate(x, scale_factor=2, mode="bilinear"),
+            F.interpolate(x, scale_factor=(0.7, 1.9), mode="bilinear"),
+            F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True),
+            F.interpolate(x, (4, 20), mode="bilinear", align_corners=True),
+            F.interpolate(x, 9, mode="bilinear", antialias=True),
+            F.interpolate(x, scale_factor=1.7, mode="bicubic"),
+            F.interpolate(x, scale_factor=1.7),
+        )
+
+    x = torch.randint(256, shape, dtype=torch.uint8).contiguous(memory_format=memory_format)
+    torch._dynamo.reset()
+    for found, expected in zip(torch.compile(fn, backend=Compiler(), dynamic=dynamic)(x), fn(x), strict=True):
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
 @pytest.mark.parametrize("args", [(None, None, "none"), (None, None, "mean"), (False,)])
 def test_labels_behind_the_end_are_no_labels(args: tuple[object, ...]) -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:

@@ -108,6 +108,15 @@ def dropout_is_copied() -> bool:
     return _compiled(lambda x: F.dropout(x, training=False))(x) is not x
 
 
+def resized_bytes_are_rounded_once() -> bool:
+    x = torch.arange(210).mul(37).remainder(256).reshape(2, 3, 5, 7).to(torch.uint8)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=2, mode="bilinear")
+
+    return not torch.equal(_compiled(fn)(x), fn(x))
+
+
 def soft_margin_loss_is_promoted() -> bool:
     traced = _compiled(F.soft_margin_loss, is_decomposed=True)(torch.ones(3), torch.ones(3, dtype=torch.float64))
     return traced.dtype == torch.float64

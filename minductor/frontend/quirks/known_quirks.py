@@ -41,6 +41,8 @@ QUIRKS = tuple(starmap(Quirk, (
      "computes the loss by pointwise operators", "frontend.quirks.replaced_functions:_multi_margin_loss"),
     ("multilabel_margin_loss_counts_padding", "traces the label -1, which ends a row of labels, as class 0",
      "computes the loss by masked pointwise operators", "frontend.quirks.replaced_functions:_multilabel_margin_loss"),
+    ("resized_bytes_are_rounded_once", "traces bilinear and bicubic resizing of bytes in float32; eager rounds more",
+     "calls ATen's operator below autograd", "frontend.quirks.replaced_functions:_resize_bytes"),
     # Fake tensors and torch's formulas: results that have other strides than those of eager.
     ("strides_of_pointwise_results", "computes other strides for dimensions of size 1 of pointwise results",
      "computes eager's strides and lays the result out anew", "frontend.quirks.eager_strides:broadcast_result_strides"),

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 def replace_functions(gm: torch.nn.Module) -> None:
     """Replaces the functions of _REPLACEMENTS that a graph calls, and those of _LOSSES that its inner graphs call.
 
-    Dropout may return its argument, which the graph of a higher-order operator must not do.
+    Dropout may return its argument, which the graph of a higher-order operator must not do. `interpolate` is replaced
+    where it resizes bytes.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
     >>> replace_functions(gm)
@@ -31,10 +32,18 @@ def replace_functions(gm: torch.nn.Module) -> None:
     for part in parts:
         instead = _LOSSES if part in inner else _REPLACEMENTS
         calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in instead]
+        calls = [node for node in calls if node.target is not F.interpolate or _takes_bytes(node)]
         for node in calls:
             node.target = instead[node.target]
         if calls:
             part.recompile()
+
+
+def _takes_bytes(node: torch.fx.Node) -> bool:
+    """Whether the first operand of a call is a tensor of bytes."""
+    operand = next(iter(node.all_input_nodes), None)
+    value = None if operand is None else operand.meta.get("example_value")
+    return isinstance(value, Tensor) and value.dtype == torch.uint8
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -100,9 +109,35 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
+def _resize_bytes(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Resizing of bytes by ATen's operator, which rounds the shares of elements; torch traces one rounding only."""
+    if mode not in ("bilinear", "bicubic") or antialias or input.dim() != 4 or (size is None) == (scale_factor is None):
+        return F.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    given = size if scale_factor is None else scale_factor
+    both = tuple(given) if isinstance(given, tuple | list) else (given, given)
+    is_scaled = size is None and not recompute_scale_factor
+    sizes = both if size is not None else [torch.sym_int(n * f) for n, f in zip(input.shape[2:], both, strict=True)]
+    op = torch.ops.aten.upsample_bilinear2d if mode == "bilinear" else torch.ops.aten.upsample_bicubic2d
+    with torch._C._AutoDispatchBelowAutograd():  # autograd's key has torch's formula; bytes have no gradient
+        return op.default(input, sizes, bool(align_corners), *(map(float, both) if is_scaled else (None, None)))
+
+
 _LOSSES: Mapping[object, Callable[..., Tensor]] = {
     F.multi_margin_loss: _multi_margin_loss,
     F.multilabel_margin_loss: _multilabel_margin_loss,
     F.soft_margin_loss: _soft_margin_loss,
 }
-_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}
+_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
+    **_LOSSES,
+    F.dropout: _dropout,
+    torch.dropout: _plain_dropout,
+    F.interpolate: _resize_bytes,
+}

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minductor.core.errors import BadOptionValue, suggestion
+from minductor.frontend.rewrites.add_phases import ADD_PHASES
 from minductor.frontend.rewrites.addmm_activation import ADDMM_ACTIVATION
 from minductor.frontend.rewrites.attention import ATTENTION
 from minductor.frontend.rewrites.channels_last import CHANNELS_LAST
@@ -37,6 +38,7 @@ REWRITES: tuple[Rewrite, ...] = (
     # Dynamo's graphs
     ATTENTION,
     REPEAT_ELEMENTS,
+    ADD_PHASES,
     # joint graphs of training
     PAD_TRAINED_PRODUCTS,
     # ATen graphs

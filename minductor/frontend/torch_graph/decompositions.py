@@ -85,6 +85,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if str(op).split(".")[1] in FLOAT_ONLY:
             found[op] = _refuse_integers(found[op])
     found[torch.ops.aten._embedding_bag.default] = _bfloat16_bags
+    bilinear = torch.ops.aten.upsample_bilinear2d.default
+    found[bilinear] = _refuse_bytes(found[bilinear])
     norm = torch.ops.aten.linalg_vector_norm.default
     found[norm] = _norm_of_positive_dims(norm)
     found[torch.ops.aten.constant_pad_nd.default] = _negative_pad
@@ -127,6 +129,16 @@ def _refuse_integers(take_apart: Callable[..., Any]) -> Callable[..., Any]:
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         is_whole = all(not (a.is_floating_point() or a.is_complex()) for a in args if isinstance(a, torch.Tensor))
         return NotImplemented if is_whole else take_apart(*args, **kwargs)
+
+    return decomposed
+
+
+def _refuse_bytes(take_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """The formula `take_apart`, but bytes on a CPU stay whole: eager rounds them otherwise."""
+
+    def decomposed(x: Any, *args: Any, **kwargs: Any) -> Any:
+        is_whole = x.dtype == torch.uint8 and x.device.type == "cpu"
+        return NotImplemented if is_whole else take_apart(x, *args, **kwargs)
 
     return decomposed
 
