@@ -64,6 +64,7 @@ def repeat_elements(images: Tensor, factors: tuple[int, ...]) -> Tensor:
         split += [size] if factor == 1 else [size, 1]
         wide += [size] if factor == 1 else [size, factor]
     made = x.reshape(split).expand(wide).reshape([n * factor for n, factor in zip(x.shape, by_dim, strict=True)])
+    made = made.contiguous()  # a view, where the images are expanded themselves
     return made.movedim(-1, 1) if is_last else made
 
 
