@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from minductor.codegen.cpp import cpp_kernels
 from minductor.codegen.cpp.cpp_kernels import cpp, kernel_text, unit_text
 from minductor.core.dtypes import F32, I64
 from minductor.core.errors import VerifyError
@@ -393,3 +394,32 @@ def test_what_is_left_over_is_vectorised_whatever_its_length(length: int, tmp_pa
 def test_combine_of_a_name_that_spell_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown way to combine"):
         combine("median", F32)
+
+
+def chain(count: int) -> Sketch:
+    """So many functions of each element, one after the other."""
+    s = Sketch((40, 70))
+    i, j = s.i
+    x = s.read("a", randn(40, 70), F32, 70 * i + j)
+    for number in range(count):
+        x = s.b.op(("tanh", "sin", "sigmoid", "exp")[number % 4], x)
+    s.write(s.b.op("add", x, s.read("b", randn(40), F32, i)), F32)
+    return s
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_many_functions_are_called_for_whole_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """They have the bits of inlined ones, and the loop around them stays vectorised."""
+    made = case_of(chain(count))
+    program = schedule(made.program, CPU)
+    texts = {"usual": text_of(program, "usual")}
+    assert ("md_called_tanh_f32(" in texts["usual"]) == (count > 8) == ("md_tanh_f32(" not in texts["usual"])
+    assert vectorised(texts["usual"], tmp_path)("for (int64_t i1")
+    monkeypatch.setattr(cpp_kernels, "MOST_INLINED", 99 if count > 8 else 0)
+    texts["other"] = text_of(program, "other")
+    assert ("md_called_tanh_f32(" in texts["other"]) == (count <= 8)
+    library = compiled(texts, tmp_path)
+    (usual,), (other,) = (launch(library, name, made, threads=2)[1] for name in texts)
+    assert torch.equal(usual, other)

@@ -16,7 +16,7 @@ from minductor.codegen.cpp.cpp_math import prelude
 from minductor.codegen.cpp.cpp_nest import NestPrinter
 from minductor.codegen.cpp.cpp_stored import stored_as
 from minductor.codegen.cpp.cpp_text import Lines, MarkOf, index_text
-from minductor.codegen.cpp.cpp_values import Values
+from minductor.codegen.cpp.cpp_values import FUNCTION, Values
 from minductor.codegen.line_marks import mark, read_marks, united, without_marks
 from minductor.codegen.operator_spelling import CPP_STORAGE
 from minductor.core.dtypes import F32, DType, by_name
@@ -27,9 +27,11 @@ from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.below_maximum import maximum_above
 from minductor.ir.program.bundled import bundled_parts
 from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, all_ops, reads, writes
+from minductor.ir.program.ops import op_cost
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
+MOST_INLINED = 8  # functions of a kernel; with more, the loop waits for its long chain and not for the calls
 UNIT_KERNELS = 32  # the most kernels of one translation unit: units are compiled side by side
 OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers beside this file
 
@@ -102,6 +104,7 @@ def kernel_text(
     values.nonpositive = frozenset(
         id(op) for op in exponentials if maximum_above(op.args[0], kernel.body.ops) is not None
     )
+    values.calls = sum(op.dtype == F32 and op_cost(op.name) >= FUNCTION for op in kernel.body.ops) > MOST_INLINED
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     nodes = kernel.origins if origins is None else origins
     out.add(*(comment(nodes) if is_commented else ()))

@@ -48,6 +48,14 @@ template <class T, class... C> MD_INLINE T md_poly(T x, T c, C... rest) { return
 MD_INLINE float md_copysign(float x, float s) { return __builtin_copysignf(x, s); }
 MD_INLINE double md_copysign(double x, double s) { return __builtin_copysign(x, s); }
 
+//@ MD_CALLED :
+// Called for a whole vector. clang has no such functions, and inlines what it defines.
+#ifdef __clang__
+#define MD_CALLED MD_INLINE
+#else
+#define MD_CALLED static __attribute__((noinline, unused, simd("notinbranch")))
+#endif
+
 //@ md_ldexp_f32 :
 // value * 2 ** n, where the low nine bits of `t` are n + 254, for n in [-252, 254]. The factor is applied in halves, so
 // that a result below the normal range rounds once.

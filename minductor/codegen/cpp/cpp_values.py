@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minductor.analysis.strides import row_size
+from minductor.codegen.cpp.cpp_math import called
 from minductor.codegen.cpp.cpp_stored import How
 from minductor.codegen.cpp.cpp_text import Lines, index_text, literal
 from minductor.codegen.operator_spelling import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
@@ -33,7 +34,9 @@ from minductor.ir.program.nodes import (
     Store,
     all_ops,
 )
+from minductor.ir.program.ops import op_cost
 
+FUNCTION = 10  # operations of an op that is a function, such as an exponential
 ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
 
@@ -77,6 +80,7 @@ class Values:
     stored_as: Mapping[int, How] = field(
         default_factory=dict[int, How]
     )  # by id of an op, the conversion that is omitted
+    calls: bool = False  # whether functions are called out of line (see cpp_math.py)
     nonpositive: frozenset[int] = frozenset()  # ids of the exponentials whose argument is at most 0, or NaN
     # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
     repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
@@ -144,7 +148,11 @@ class Values:
             return spell_cpp_cast(args[0], dtypes[0], op.dtype)
         if op.name == "bitcast":
             return f"__builtin_bit_cast({cpp_type(op.dtype)}, {args[0]})"
-        return spell_cpp(op.name, dtypes[-1], *args)
+        text = spell_cpp(op.name, dtypes[-1], *args)
+        if self.calls and not self.masks and op_cost(op.name) >= FUNCTION:
+            name, parenthesis, rest = text.partition("(")
+            return called(name) + parenthesis + rest
+        return text
 
     # --- memory
 

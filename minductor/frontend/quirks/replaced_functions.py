@@ -110,24 +110,21 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
 
 
 def _resize_bytes(
-    input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *rest: Any, **named: Any
 ) -> Tensor:
     """Resizing of bytes by ATen's operator, which rounds the shares of elements; torch traces one rounding only."""
-    if mode not in ("bilinear", "bicubic") or antialias or input.dim() != 4 or (size is None) == (scale_factor is None):
-        return F.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    how = {**dict(zip(("align_corners", "recompute_scale_factor", "antialias"), rest, strict=False)), **named}
+    is_traced = mode not in ("bilinear", "bicubic") or how.get("antialias")
+    if is_traced or input.dim() != 4 or (size is None) == (scale_factor is None):
+        return F.interpolate(input, size, scale_factor, mode, **how)
     given = size if scale_factor is None else scale_factor
     both = tuple(given) if isinstance(given, tuple | list) else (given, given)
-    is_scaled = size is None and not recompute_scale_factor
+    is_scaled = size is None and not how.get("recompute_scale_factor")
     sizes = both if size is not None else [torch.sym_int(n * f) for n, f in zip(input.shape[2:], both, strict=True)]
     op = torch.ops.aten.upsample_bilinear2d if mode == "bilinear" else torch.ops.aten.upsample_bicubic2d
     with torch._C._AutoDispatchBelowAutograd():  # autograd's key has torch's formula; bytes have no gradient
-        return op.default(input, sizes, bool(align_corners), *(map(float, both) if is_scaled else (None, None)))
+        factors = map(float, both) if is_scaled else (None, None)
+        return op.default(input, sizes, bool(how.get("align_corners")), *factors)
 
 
 _LOSSES: Mapping[object, Callable[..., Tensor]] = {
