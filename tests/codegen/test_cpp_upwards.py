@@ -33,7 +33,11 @@ def extremes(x: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize("shape", [(5, 7), (6, 64), (3, 1000), (300, 33), (2, 100_000), (70_000, 2)], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [(5, 7), (6, 64), (3, 1000), (300, 33), (2, 100_000), pytest.param((70_000, 2), marks=pytest.mark.long)],
+    ids=str,
+)
 def test_the_first_of_the_largest(compiled: Compile, device: str, given: str, shape: tuple[int, int]) -> None:
     compiled(extremes, GIVEN[given](torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(device))
 

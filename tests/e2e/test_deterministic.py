@@ -80,7 +80,7 @@ def rows(x: Tensor) -> Tensor:
     return x.exp().sum(-1)
 
 
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("wrapper", [pytest.param("python", marks=pytest.mark.long), "cpp"])
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_no_clock_chooses_between_variants_of_a_sum(tmp_path: Path, clock: str, wrapper: str) -> None:
     x, found = torch.randn(8, 40001), dict[bool, set[bytes]]()

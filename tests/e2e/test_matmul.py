@@ -304,7 +304,7 @@ def test_what_is_added_to_a_short_product_spills_no_registers(inner: int) -> Non
     torch.testing.assert_close(run(a, b, y), (y + a @ b, a @ b + 1.0))
 
 
-@pytest.mark.parametrize(("columns", "kernels"), [(64, 1), (4096, 2)])
+@pytest.mark.parametrize(("columns", "kernels"), [(64, 1), pytest.param(4096, 2, marks=pytest.mark.long)])
 def test_an_operand_is_computed_on_the_way_if_that_is_seldom(columns: int, kernels: int) -> None:
     """Each block of columns computes the operand again."""
     a, b = tensors(((8192, 128), (128, columns)), BF16)

@@ -186,7 +186,8 @@ def _training_step() -> tuple[Any, ...]:
 WRAPPERS = [
     ("cpu", "python"),
     *(pytest.param("cpu", wrapper, marks=pytest.mark.long) for wrapper in ("cpp", "fx")),
-    *((target, "python") for target in ("sm_90", "interpret")),
+    ("sm_90", "python"),
+    pytest.param("interpret", "python", marks=pytest.mark.long),
 ]
 
 

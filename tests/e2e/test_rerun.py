@@ -197,7 +197,7 @@ twice.register_fake(torch.empty_like)
 """
 
 
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("wrapper", ["python", pytest.param("cpp", marks=pytest.mark.long)])
 def test_an_operator_of_the_user_s(tmp_path: Path, wrapper: str) -> None:
     (tmp_path / "module_of_an_operator.py").write_text(OPERATOR)
     made = runpy.run_path(str(tmp_path / "module_of_an_operator.py"))["twice"]

@@ -183,7 +183,7 @@ def test_a_mask_of_bools_is_folded(compiled: Compile, done: list[Rewritten]) -> 
     assert done[0].frozen_bytes == 4 * 64 * 64
 
 
-@pytest.mark.parametrize("freeze", (False, True))
+@pytest.mark.parametrize("freeze", (False, pytest.param(True, marks=pytest.mark.long)))
 @pytest.mark.parametrize("grad", (False, True))
 @pytest.mark.parametrize("dtype", (torch.float32, BF16), ids=str)
 def test_padding_on_and_off(

@@ -130,7 +130,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "sum", "columns"])
-@pytest.mark.parametrize("prefers_last", [False, True])
+@pytest.mark.parametrize("prefers_last", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("target", ["", "interpret"])
 def test_a_clock_decides_and_the_next_process_remembers(
     tmp_path: Path, name: str, target: str, *, prefers_last: bool
@@ -150,7 +150,8 @@ def test_a_clock_decides_and_the_next_process_remembers(
     assert clock.calls == measured and seen[1].was_hit
 
 
-SHAPES = [*((name, size) for name in ("softmax", "layer_norm") for size in ((2, 1024), (4096, 128), (64, 131072)))]
+SHAPES = [*((name, size) for name in ("softmax", "layer_norm") for size in ((2, 1024), (4096, 128)))]
+SHAPES += [pytest.param(name, (64, 131072), marks=pytest.mark.long) for name in ("softmax", "layer_norm")]
 SHAPES += [("cumsum", (1 << 20,))]
 
 

@@ -116,7 +116,7 @@ def test_review_writes_what_is_accepted(suite: pytest.Pytester, monkeypatch: pyt
     assert f"partly   {FILES[0]}" in done.stdout and f"rejected {FILES[1]}" in done.stdout
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.long)])
 def test_unused_files_are_found_and_only_accept_deletes_them(suite: pytest.Pytester, run: Run, workers: str) -> None:
     gone = suite.path / FILES[2].replace("test_suite", "test_gone")
     gone.parent.mkdir()

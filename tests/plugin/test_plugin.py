@@ -170,6 +170,7 @@ def summary(result: pytest.RunResult) -> list[str]:
     return sorted(line for line in lines[start:] if " in " not in line)
 
 
+@pytest.mark.long
 def test_workers_report_and_write_what_one_process_does(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SUITE)
     results: list[pytest.RunResult] = []

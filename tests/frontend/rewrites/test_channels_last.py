@@ -62,7 +62,7 @@ MATCHES: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", MATCHES)
 @pytest.mark.parametrize("freeze", [False, True])
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.long)])
 def test_chains_become_channels_last(name: str, freeze: bool, dynamic: bool | None) -> None:
     torch.manual_seed(0)
     found = rewrite(MATCHES[name]().eval(), images(), freeze=freeze, dynamic=dynamic)
