@@ -34,7 +34,7 @@ from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import Expr, Symbol, as_int, const_and_terms, free_symbols, linear
 from minductor.core.expressions.hints import Hints, clamped, estimate
 from minductor.cost.seconds import Cost, op_work
-from minductor.cost.shape import CHECK, INTEGER_DIVISIONS, NAN_MAXIMUM, ROUND, SPECIAL, WORD
+from minductor.cost.shape import CHECK, INTEGER_DIVISIONS, NAN_MAXIMUM, ROUND, WORD
 from minductor.cost.shape_cpu import LINE, THREADS, WAYS, spread
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import (
@@ -52,6 +52,7 @@ from minductor.ir.program.nodes import (
     Store,
     all_ops,
 )
+from minductor.ir.program.ops import FUNCTION
 from minductor.target import CpuMachine
 
 MANY, FEW = 1 << 20, 512  # elements: sizes that stand for one that only the call knows
@@ -547,7 +548,7 @@ class _Reader:
         accesses = (self.access(each) for each in inside if isinstance(each.attrs, Load | Store | Atomic))
         divisions = sum(_is_integer_division(each) for each in inside)
         size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
-        return _Fact(tuple(accesses), sum(units), divisions, max(units) >= SPECIAL, op.loop_axes, size)
+        return _Fact(tuple(accesses), sum(units), divisions, max(units) >= FUNCTION, op.loop_axes, size)
 
     def units(self, op: Op) -> int:
         """The operations of one op."""

@@ -40,10 +40,9 @@ from minductor.ir.program.nodes import (
     Store,
     all_ops,
 )
-from minductor.ir.program.ops import op_cost
+from minductor.ir.program.ops import FUNCTION, op_cost
 
 WORD = 4  # bytes: smaller values are computed as such
-SPECIAL = 10  # operations: an op that takes as many is a function
 ROUND = 5  # operations of storing a value that is rounded to 16 bits
 CHECK = 4  # operations of a bounds check
 NAN_MAXIMUM = 3  # operations of a maximum that a NaN wins
@@ -673,7 +672,7 @@ def _units(name: str, dtype: DType | None) -> tuple[int, int, int]:
     """The operations of a pointwise op; those of them that are a function's; 1 if it divides integers."""
     count = op_cost(name)
     is_division = name in INTEGER_DIVISIONS and dtype is not None and dtype.kind != "float"
-    return count, count if count >= SPECIAL else 0, int(is_division)
+    return count, count if count >= FUNCTION else 0, int(is_division)
 
 
 @lru_cache(8192)  # fusion asks for the same few indices again with each kernel that it tries

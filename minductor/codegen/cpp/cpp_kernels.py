@@ -16,7 +16,7 @@ from minductor.codegen.cpp.cpp_math import prelude
 from minductor.codegen.cpp.cpp_nest import NestPrinter
 from minductor.codegen.cpp.cpp_stored import stored_as
 from minductor.codegen.cpp.cpp_text import Lines, MarkOf, index_text
-from minductor.codegen.cpp.cpp_values import FUNCTION, Values
+from minductor.codegen.cpp.cpp_values import Values
 from minductor.codegen.line_marks import mark, read_marks, united, without_marks
 from minductor.codegen.operator_spelling import CPP_STORAGE
 from minductor.core.dtypes import F32, DType, by_name
@@ -27,7 +27,7 @@ from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.below_maximum import maximum_above
 from minductor.ir.program.bundled import bundled_parts
 from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, all_ops, reads, writes
-from minductor.ir.program.ops import op_cost
+from minductor.ir.program.ops import FUNCTION, op_cost
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 

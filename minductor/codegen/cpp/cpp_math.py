@@ -74,7 +74,7 @@ def owners() -> Mapping[str, Section]:
 
 
 def prelude(names: Iterable[str]) -> str:
-    """The base section and the sections that `names` need, each once."""
+    """The base section and the sections that `names` need, each once, then the functions out of line."""
     names = list(names)
     apart = sorted({name for name in names if name.startswith(CALLED)})
     wanted = {BASE}

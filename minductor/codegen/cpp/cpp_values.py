@@ -34,9 +34,8 @@ from minductor.ir.program.nodes import (
     Store,
     all_ops,
 )
-from minductor.ir.program.ops import op_cost
+from minductor.ir.program.ops import FUNCTION, op_cost
 
-FUNCTION = 10  # operations of an op that is a function, such as an exponential
 ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
 

@@ -86,7 +86,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             found[op] = _refuse_integers(found[op])
     found[torch.ops.aten._embedding_bag.default] = _bfloat16_bags
     bilinear = torch.ops.aten.upsample_bilinear2d.default
-    found[bilinear] = _refuse_bytes(found[bilinear])
+    found[bilinear] = _refuse_bytes(found.get(bilinear, _not_decomposed))
     norm = torch.ops.aten.linalg_vector_norm.default
     found[norm] = _norm_of_positive_dims(norm)
     found[torch.ops.aten.constant_pad_nd.default] = _negative_pad

@@ -62,6 +62,9 @@ def result_dtype(name: str, args: tuple[DType, ...]) -> DType:
     return BOOL if op.result == "bool" else args[-1]
 
 
+FUNCTION = 10  # the cost of an op that is a function, such as an exponential
+
+
 def op_cost(name: str) -> int:
     """The cost of one evaluation, in vector operations; an op that is not pointwise counts as one."""
     op = POINTWISE.get(name)
