@@ -66,7 +66,7 @@ def places(count: int, *size: int) -> Tensor:
 
 def cases() -> Iterator[tuple[str, Function, Callable[[], tuple[Tensor, ...]]]]:
     """The name of each kernel, its function, and a function that makes its arguments."""
-    for n in (1000, 1024, 4096, 4097, 8192, 16384, 32768, 50257):
+    for n in (128, 256, 1000, 1024, 4096, 4097, 8192, 16384, 32768, 50257, 65536, 131072, 262144):
         many = partial(tensor, ELEMENTS // n, n)
         yield f"softmax {n}", lambda x: torch.softmax(x, -1), lambda many=many: (many(),)
         ln: Function = lambda x, w, b: F.layer_norm(x, w.shape, w, b)  # noqa: E731

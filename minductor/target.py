@@ -51,11 +51,12 @@ class Machine:
     resident_programs: int  # programs that one multiprocessor runs at once
 
 
-# Fitted to half of the kernels measured on an H100 and rounded (benchmarks/cost_model.md); the ratios serve an H200 as
-# well. `atomic` is not fitted: since Kepler (its white paper) such operations come one a clock, and 1e-9 is two clocks.
+# Fitted to half of the kernels measured on an H100 and rounded (benchmarks/cost_model.md), but for the bandwidth, which
+# is that of an H200: its decisions serve an H100 as well, whose slower memory hides more of the rest. `atomic` is not
+# fitted: since Kepler (its white paper) such operations come one a clock, and 1e-9 is two clocks.
 # The machines below follow from it by the bandwidths and rates of their data sheets.
 HOPPER = Machine(
-    bandwidth=2.95e12,
+    bandwidth=4.16e12,
     cache_bandwidth=1.2e13,
     latency=0.3e-6,
     cache_latency=0.25e-6,

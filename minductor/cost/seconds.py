@@ -18,7 +18,7 @@ programs; with no more of them than multiprocessors nothing hides, and the times
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from math import gcd, inf, prod
 from typing import NamedTuple
@@ -37,13 +37,17 @@ from minductor.target import NOMINAL, Machine, Target
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
 WORD = 4  # bytes of a register
-LONE_NORM = 2.7  # as NORM, where a multiprocessor has room for one program at a time: little hides its waiting
+LONE_NORM = 1.8  # as NORM, where a multiprocessor has room for one program at a time: little hides its waiting
 SECTOR = 32  # bytes that the second-level cache gives at least
+LINE = 128  # bytes that lie together in main memory: shorter pieces take `PIECES` times as long
+PIECES = 1.3
 WIDEST = 16  # bytes of the widest load of a thread
 LONE = 4  # a multiprocessor draws so many times its share of the memory's bandwidth if the others are idle
 # bytes for each register that does not fit: it is written and read back several times, and nothing else runs meanwhile
 SPILL = 32 * WORD
-FIRST_BYTES = 192 * 1024  # of the cache beside the units of a multiprocessor; what is spilled there takes an eighth
+FIRST_BYTES = 192 * 1024  # of the cache beside the units of a multiprocessor, for rows that are walked again
+SPILLED_BYTES = 64 * 1024  # of that cache, for spilled registers
+NEARER = 8  # times as fast as the second-level cache is that cache
 
 
 class Cost(NamedTuple):
@@ -71,7 +75,8 @@ class Demand(NamedTuple):
     """What a launch takes of a GPU, whatever else the launch does.
 
     `memory`: bytes. `cache`: seconds of all caches together. `working`: seconds of its programs, one after the other;
-    `longest`: of one of them. `resident`: the programs that one multiprocessor runs at once.
+    `longest`: of one of them. `resident`: the programs that one multiprocessor runs at once. `blocks`: how many blocks
+    of memory it waits for at once, which are more where a program walks: it loads a block while it uses another one.
     """
 
     memory: float
@@ -81,13 +86,15 @@ class Demand(NamedTuple):
     working: float
     longest: float
     resident: int
+    blocks: int
 
     def plus(self, other: Demand) -> Demand:
         """What one launch takes that does both."""
         sums = [mine + theirs for mine, theirs in zip(self[:5], other[:5], strict=True)]
         memory, cache, operations, programs, working = sums
         longest, resident = max(self.longest, other.longest), min(self.resident, other.resident)
-        return Demand(memory, cache, operations, int(programs), working, longest, resident)
+        blocks = min(self.blocks, other.blocks)
+        return Demand(memory, cache, operations, int(programs), working, longest, resident, blocks)
 
     def cost(self, target: Target) -> Cost:
         """The cost of the launch. Its programs run in waves, and few programs leave multiprocessors idle."""
@@ -99,18 +106,19 @@ class Demand(NamedTuple):
             self.operations / machine.operations / busy,
             max(self.longest, self.working / (self.resident * multiprocessors)),
             machine.launch,
-            norm(self.programs, self.resident, target),
+            norm(self.programs, self.blocks, target),
         )
 
 
-def norm(programs: int, resident: int, target: Target) -> float:
+def norm(programs: int, blocks: int, target: Target) -> float:
     """The exponent with which the times of a kernel are added.
 
-    `resident`: the programs for which a multiprocessor has room. Where each program has one for itself, no time hides
-    behind another: it waits for its loads, then computes. With each more that there is room for, more hides.
+    `blocks`: those for which a multiprocessor waits at once: one of each program that it has room for, and one more of
+    a program that walks. Where it is one, little hides behind another time: a program waits for its loads, then
+    computes. With each more, more hides.
     """
-    most = NORM if resident > 1 else LONE_NORM
-    share = (programs / max(1, target.multiprocessors) - 1) / max(1, resident - 1)
+    most = NORM if blocks > 1 else LONE_NORM
+    share = (programs / max(1, target.multiprocessors) - 1) / max(1, blocks - 1)
     return 1 + (most - 1) * min(1.0, max(0.0, share))
 
 
@@ -118,8 +126,8 @@ def spill_seconds(registers: float, threads: int, resident: int, machine: Machin
     """The seconds that one program takes of the caches for registers of each thread that do not fit."""
     if registers <= 0:
         return 0.0
-    is_near = WORD * registers * threads * resident <= FIRST_BYTES
-    return SPILL * registers * threads / machine.cache_bandwidth * (1 / 8 if is_near else 1)
+    is_near = WORD * registers * threads * resident <= SPILLED_BYTES
+    return SPILL * registers * threads / machine.cache_bandwidth / (NEARER if is_near else 1)
 
 
 def seconds(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: Hints) -> Cost:
@@ -203,28 +211,61 @@ class _Pricer:
 
     def demand(self) -> Demand:
         """What the kernel takes."""
-        cached = sum(walk.times * self.cached(walk) for walk in self.walks) * self.programs
+        cached = sum(walk.times * self.cached(walk, self.again(n)) for n, walk in enumerate(self.walks)) * self.programs
         spilled = spill_seconds(self.registers - self.most_registers, self.threads, self.resident, self.machine)
         cached += self.programs * spilled + self.exchanged() * self.machine.exchange
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
         one = self.program_seconds()
-        return Demand(self.memory_bytes(), cached, work, self.programs, self.programs * one, one, self.resident)
+        resident, blocks = self.resident, self.resident + bool(self.walked)
+        return Demand(self.memory_bytes(), cached, work, self.programs, self.programs * one, one, resident, blocks)
 
     # --- bytes
 
-    def cached(self, walk: _Walk) -> float:
-        """The seconds that one run of a walk takes of the caches and of the units that load and store."""
+    def cached(self, walk: _Walk, again: Set[int]) -> float:
+        """The seconds that one run of a walk takes of the caches and of the units that load and store.
+
+        `again`: its loads that an earlier walk made. Some of them find their values in the first-level cache.
+        """
         total = 0.0
-        for access in (self.accesses[p] for p in walk.positions if p in self.accesses):
+        for position, access in ((p, self.accesses[p]) for p in walk.positions if p in self.accesses):
             size, elements, run = access.size, self.elements(access.op), access.size * self.run(access)
             moved = elements * size / self.machine.cache_bandwidth
+            moved *= 1 - self.near * (1 - 1 / NEARER) if position in again else 1
             alone = elements * size / run * self.machine.sector if run < SECTOR else 0.0
             total += max(moved, alone, elements / self.width(access) * self.machine.access)
         return total
 
+    def again(self, number: int) -> Set[int]:
+        """The loads of rows that the walk of this number makes after another walk."""
+        earlier = {p for walk in self.walks[:number] for p in walk.positions}
+        here = earlier.intersection(self.walks[number].positions, self.accesses)
+        return {p for p in here if self.is_own(self.ops[p]) and self.walked.intersection(self.ops[p].axes)}
+
+    @cached_property
+    def near(self) -> float:
+        """The share of the rows that are walked again which the first-level cache still holds."""
+        again = {p for n in range(len(self.walks)) for p in self.again(n)}
+        times = {p: next(walk.times for walk in self.walks if p in walk.positions) for p in again}
+        rows = sum(n * self.elements(self.ops[p]) * self.accesses[p].size for p, n in times.items())
+        return min(1.0, FIRST_BYTES / (rows * self.resident)) if rows else 0.0
+
     def run(self, access: _Access) -> int:
         """The elements that lie next to each other in memory, of those that one program loads or stores at once."""
         return max((self.blocks[axis] for axis, step in access.steps.items() if step in (1, -1)), default=1)
+
+    def stretch(self, access: _Access) -> int:
+        """The bytes that lie together in memory, of those that one program loads or stores at once in a walk.
+
+        A walk along memory goes on where its block ends, so it has no end.
+        """
+        along = {abs(step): axis for axis, step in access.steps.items() if step}
+        length, step = 1, 1
+        while (axis := along.get(step)) is not None and self.blocks[axis] > 1:
+            length *= self.blocks[axis]
+            if self.blocks[axis] < self.extents[axis]:
+                return LINE if axis in self.walked else length * access.size
+            step *= self.extents[axis]
+        return length * access.size
 
     def width(self, access: _Access) -> int:
         """The elements that one instruction of a thread loads or stores: fewer where rows are not aligned."""
@@ -242,7 +283,8 @@ class _Pricer:
         rows = again = 0
         for position, access in self.accesses.items():
             op, attrs = access.op, access.attrs
-            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access)
+            pieces = PIECES if SECTOR <= self.stretch(access) < LINE else 1.0
+            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access) * pieces
             if isinstance(attrs, Load) and self.walked.intersection(op.axes):
                 times = [walk.times for walk in self.walks if position in walk.positions]
                 size = self.elements(op) * access.size
@@ -277,8 +319,13 @@ class _Pricer:
         if self.walked:
             return FIXED_REGISTERS + max(map(self.accumulators, self.walks)) / self.threads
         alive = alive_at_once(self.kernel.body, self.reduced)
-        most = max((sum(words(op) * self.elements(op) for op in ops) for ops in alive), default=0)
+        most = max((sum(words(op) * self.lanes(op) for op in ops) for ops in alive), default=0)
         return FIXED_REGISTERS + most / self.threads
+
+    def lanes(self, op: Op) -> int:
+        """The values of an op for which registers are held: none for the part of a block behind the end of an axis."""
+        whole = {axis: -(-self.extents[axis] // self.threads) * self.threads for axis in op.loop_axes}
+        return prod(min(self.blocks[axis], count) for axis, count in whole.items())
 
     def accumulators(self, walk: _Walk) -> int:
         """The registers of all threads of a program that hold the accumulators of the reductions of a walk."""
@@ -312,7 +359,8 @@ class _Pricer:
             depth = longest_chain(self.ops, walk.positions, lambda p: isinstance(self.ops[p].attrs, Load))
             is_first = any(isinstance(self.ops[p].attrs, Load) and p not in seen for p in walk.positions)
             seen.update(walk.positions)
-            total += walk.times * depth * (machine.latency if is_first else machine.cache_latency)
+            known = machine.cache_latency * (1 - self.near * (1 - 1 / NEARER))
+            total += walk.times * depth * (machine.latency if is_first else known)
         warps = self.threads // self.target.warp_size
         for p, op in enumerate(self.ops):
             if prod(self.blocks[axis] for axis in op.reduced_axes) > 1:

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from math import gcd, prod
 from typing import NamedTuple
 
-from minductor.cost.seconds import FIXED_REGISTERS, LONE, SECTOR, WIDEST, Cost, norm, spill_seconds
+from minductor.cost.seconds import (
+    FIRST_BYTES,
+    FIXED_REGISTERS,
+    LONE,
+    NEARER,
+    SECTOR,
+    WIDEST,
+    Cost,
+    norm,
+    spill_seconds,
+)
 from minductor.cost.shape import WORD, Shape, Touch
 from minductor.target import FEW_PER_THREAD, NOMINAL, Target
 
@@ -20,7 +30,8 @@ SQUARE = SIDE * SIDE  # elements of such a tile
 COLUMNS, ROWS = 32, 64  # columns that a program reduces side by side, and elements of each that it takes at once
 CUT = 2  # launches of a reduction in parts: of the parts, and of the kernel that joins them
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
-MOST_HELD = 64  # elements of a row for each thread
+USUALLY_HELD, MOST_HELD = 32, 64  # elements of a row for each thread
+WALKED, WALKERS = 16, (512, 1024)  # elements for each thread of so many that walk a long row
 NEAR_NORM = 1.5  # at least, as the norm of a Cost, where all data fit half of the second-level cache: waits are short
 PRODUCT_SIDE = 128  # rows and columns of a tile of a matrix product, at most
 PRODUCT_THREADS = 256
@@ -82,11 +93,23 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
         if row > target.max_persistent_row:
             tile = tile._replace(threads=min(target.max_threads, max(tile.threads, row // MOST_HELD)))
         found.append(tile)
+        few = max(target.warp_size, _power_of_two(prod(tile.blocks) // USUALLY_HELD))
+        if few < tile.threads:
+            found.append(tile._replace(threads=few))
     if row > target.looped_block or not found:
-        held = _split(shape, joined, target.looped_block)
-        walks = prod(-(-shape.extents[n] // block) for n, block in held.items())
-        found.append(_tile(shape, target, contiguous, held, target.looped_block, 1)._replace(walks=walks))
+        found.append(_walked(shape, target, contiguous, joined, target.looped_block))
+    for threads in WALKERS:
+        if threads * WALKED < shape.points(shape.joined) and threads <= target.max_threads:
+            tile = _walked(shape, target, contiguous, joined, threads * WALKED)
+            found.append(tile._replace(threads=threads))
     return found
+
+
+def _walked(shape: Shape, target: Target, contiguous: list[int], joined: list[int], block: int) -> _Tile:
+    """The tile of a row that is walked in blocks of so many elements."""
+    held = _split(shape, joined, block)
+    walks = prod(-(-shape.extents[n] // size) for n, size in held.items())
+    return _tile(shape, target, contiguous, held, block, 1)._replace(walks=walks)
 
 
 def _down(shape: Shape, contiguous: int | None) -> int:
@@ -194,7 +217,7 @@ class _Pricer:
             (work / machine.operations + self.matrix_seconds()) / busy,
             waves * self.program_seconds(),
             machine.launch * (1 if self.tile.parts == 1 else CUT + bool(shape.walked_again and not self.tile.down)),
-            max(NEAR_NORM if self.is_near else 1, norm(self.programs, self.resident, target)),
+            max(NEAR_NORM if self.is_near else 1, norm(self.programs, self.resident + self.is_walked, target)),
         )
 
     @property
@@ -217,11 +240,22 @@ class _Pricer:
 
     def cached(self, touch: Touch) -> float:
         """The seconds that an access takes of the caches and of the units that load and store."""
-        elements = self.runs(touch.axes) * touch.times * (touch.passes if self.is_walked else 1)
+        passes = touch.passes if self.is_walked else 1
+        elements = self.runs(touch.axes) * touch.times * passes
         run, width, machine = self.run(touch), self.width(touch), self.machine
-        moved = elements * touch.itemsize / machine.cache_bandwidth
+        moved = elements * touch.itemsize / machine.cache_bandwidth * (1 - self.near(touch) * (passes - 1) / passes)
         alone = elements * touch.itemsize / run * machine.sector * self.unlike(touch) if run < SECTOR else 0.0
         return max(moved, alone, elements / width * machine.access)
+
+    def near(self, touch: Touch) -> float:
+        """The share of the time that a row saves which is read again, since the first-level cache still holds a part.
+
+        As `seconds.py` counts it.
+        """
+        if not self.is_walked or touch.passes < 2 or not self.is_own(touch):
+            return 0.0
+        row = touch.itemsize * self.shape.points(self.shape.joined & touch.axes)
+        return min(1.0, FIRST_BYTES / (row * self.resident)) * (1 - 1 / NEARER)
 
     def unlike(self, touch: Touch) -> float:
         """The pieces of memory that a tile needs where data decide, by element: it may need some again and again.

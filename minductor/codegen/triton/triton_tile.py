@@ -19,6 +19,7 @@ from minductor.codegen.operator_spelling import COMPARISONS
 from minductor.codegen.triton.triton_access import Starts
 from minductor.codegen.triton.triton_blocks import Blocks
 from minductor.codegen.triton.triton_dot import DOWN, Operand, Products
+from minductor.codegen.triton.triton_hints import CacheHints
 from minductor.codegen.triton.triton_launch import Dim, index_type, tile_of
 from minductor.codegen.triton.triton_values import (
     arguments,
@@ -91,6 +92,7 @@ class TilePrinter:
         starts = Starts(self.tile, self.extents, frozenset(whole), looped, self.wide)
         self.blocks = Blocks(kernel, self.tile, self.dims_of, starts, self.pointers, dtypes)
         self.counted = self.blocks.counted()
+        self.hints = CacheHints(kernel)
         self.out: list[str] = []
         self.indent = ""
         self.is_marked = False
@@ -404,9 +406,9 @@ class TilePrinter:
                 self.add(self.blocks.store(path, self.stored(op.attrs.ref.storage, args[0])))
                 return ""
             case Load(ref, index):
-                return self.define(self.load(ref.storage, index, op, under))
+                return self.define(self.load(ref.storage, index, op, under, self.hints.argument(path)))
             case Store(ref, index):
-                self.store(ref.storage, index, op, self.stored(ref.storage, args[0]))
+                self.store(ref.storage, index, op, self.stored(ref.storage, args[0]), self.hints.argument(path))
                 return ""
             case Atomic(ref, index, kind):
                 self.atomic(ref.storage, index, kind, op, args[0])
@@ -441,10 +443,10 @@ class TilePrinter:
         text = index_text(index) + "".join(f" + 0 * {axis}" for axis in missing)
         return self.pointers[storage] if text == "0" else f"{self.pointers[storage]} + {text}"
 
-    def load(self, storage: str, index: Expr, op: Op, under: str) -> str:
+    def load(self, storage: str, index: Expr, op: Op, under: str, hint: str = "") -> str:
         given = self.mask(op.axes, under)
         at = self.place(storage, index, dict.fromkeys((*op.axes, *self.spread)) if given else ())
-        text = f"tl.load({at}{f', {given}' if given else ''})"
+        text = f"tl.load({at}{f', {given}' if given else ''}{hint})"
         return f"{text}.to(tl.float32)" if is_narrow(self.dtypes[storage]) else text
 
     def stored(self, storage: str, value: str) -> str:
@@ -452,10 +454,10 @@ class TilePrinter:
         dtype = self.dtypes[storage]
         return narrowed(value, dtype) if dtype == F8E5M2 else value
 
-    def store(self, storage: str, index: Expr, op: Op, value: str) -> None:
+    def store(self, storage: str, index: Expr, op: Op, value: str, hint: str = "") -> None:
         given = self.mask(op.axes)
         at = self.place(storage, index, op.axes)
-        self.add(f"tl.store({at}, {value}{f', {given}' if given else ''})")
+        self.add(f"tl.store({at}, {value}{f', {given}' if given else ''}{hint})")
 
     def atomic(self, storage: str, index: Expr, kind: str, op: Op, value: str) -> None:
         if kind == "set":

@@ -3,9 +3,10 @@
 Takes a kernel whose axes are merged. Gives the drafts of all recipes that are legal for it, the plainest first; one of
 them is always legal. Refuses nothing.
 
-- `persistent`: a row of up to `Target.max_persistent_row` elements is held whole in registers. `persistent4` to
-  `persistent32`: so many warps hold a row, which may then be longer.
-- `looped`: a row is walked block by block, once for each reduction and once for the results.
+- `persistent`: a row of up to `Target.max_persistent_row` elements is held whole in registers. `persistent1` to
+  `persistent32`: so many warps hold a row, which may then be longer, or several short rows.
+- `looped`: a row is walked block by block, once for each reduction and once for the results. `looped16` and `looped32`:
+  so many warps walk it in larger blocks, so that more loads are in flight.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
 - `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.
 - `unrolled`: a short reduced axis along which memory is not contiguous is walked element by element.
@@ -28,6 +29,9 @@ from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, pr
 from minductor.passes.schedule.reciprocal import divide_once
 from minductor.target import Env
 
+# The warps that hold rows, and the elements that they hold at least: several short rows.
+HELD = ((1, 1024), (2, 1024), (4, 2048), (8, 0), (16, 0), (32, 0))
+
 PRODUCTS = (Recipe("product", (product,)),)
 POINTWISE = (
     Recipe("elements", (Spread(),)),
@@ -35,9 +39,10 @@ POINTWISE = (
     Recipe("square", (Spread(side=32),)),
 )
 REDUCTIONS = (
-    *(Recipe(f"persistent{warps}", (Hold(warps), Spread())) for warps in (4, 8, 16, 32)),
+    *(Recipe(f"persistent{warps}", (Hold(warps), Spread(values))) for warps, values in HELD),
     Recipe("persistent", (Hold(), Spread())),
     Recipe("looped", (Walk(), Spread())),
+    *(Recipe(f"looped{warps}", (Walk(warps=warps), Spread())) for warps in (16, 32)),
     Recipe("online", (one_walk, Walk(), Spread())),
     Recipe("columns64", (Walk(32), Spread(side=64))),
     Recipe("columns128", (Walk(16), Spread(side=128))),

@@ -21,6 +21,8 @@ from minductor.passes.schedule.product_tiles import product_tiles
 OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
 FEWEST_HELD, MOST_HELD = 2, 64  # elements of a row for each thread
+SHARED_WARPS = 4  # of a program that holds several short rows, at most
+WALKED = 16  # elements of a block of a row for each thread, where a number of warps walks it
 SPARE_REGISTERS = 32  # of a thread, beside the values of its row
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
 AXES = 3  # of a tile, reduced ones not counted
@@ -30,7 +32,8 @@ class Hold(NamedTuple):
     """Holds whole rows in registers: a persistent reduction. `warps`: of a program; 0 lets the size of the tile decide.
 
     Legal for rows of known length. With a number of warps it must be contiguous rows that are no shorter than two and
-    no longer than 64 elements a thread.
+    no longer than 64 elements a thread; four warps or fewer hold several rows that are no shorter than two elements a
+    thread of one warp.
     """
 
     warps: int = 0
@@ -46,7 +49,8 @@ class Hold(NamedTuple):
         elif draft.is_outer or threads > target.max_threads:
             is_legal = False
         else:
-            is_legal = FEWEST_HELD * threads <= row <= min(LONGEST_HELD, MOST_HELD * threads)
+            fewest = FEWEST_HELD * (target.warp_size if self.warps <= SHARED_WARPS else threads)
+            is_legal = fewest <= row <= min(LONGEST_HELD, MOST_HELD * threads)
         if not is_legal:
             return None
         held = (draft.level(n, "tile", block=power_of_two(e)) for n, e in zip(draft.joined, known, strict=True))
@@ -68,15 +72,17 @@ class Hold(NamedTuple):
 class Walk(NamedTuple):
     """Walks rows block by block: a looped reduction. `elements`: of a block; 0 lets the target decide.
 
-    Not legal for a row of one block that can be held.
+    `warps`: of a program; 0 lets the size of the block decide. Not legal for a row of one block that can be held, and
+    with a number of warps only for contiguous rows of several blocks.
     """
 
     elements: int = 0
+    warps: int = 0
 
     def __call__(self, draft: Draft) -> Draft | None:
-        if not draft.joined:
+        if not draft.joined or (self.warps and not self.is_long(draft)):
             return None
-        left = self.elements or self.usual(draft)
+        left = self.elements or self.warps * draft.target.warp_size * WALKED or self.usual(draft)
         last = draft.vector if draft.vector in draft.joined else draft.joined[-1]
         order = [*(name for name in draft.joined if name != last), last]
         blocks: dict[str, int] = {}
@@ -89,7 +95,13 @@ class Walk(NamedTuple):
         if is_one and Hold()(draft) is not None:
             return None
         walked = (draft.level(name, "serial", block=blocks[name]) for name in order)
-        return draft._replace(levels=(*draft.levels, *walked))
+        return draft._replace(levels=(*draft.levels, *walked), warps=self.warps)
+
+    def is_long(self, draft: Draft) -> bool:
+        """Whether rows are contiguous, and known to be longer than one block of these warps."""
+        extents = [draft.touches.extents[name] for name in draft.joined]
+        row, threads = prod(extent or 0 for extent in extents), self.warps * draft.target.warp_size
+        return not draft.is_outer and threads <= draft.target.max_threads and row > threads * WALKED
 
     @staticmethod
     def usual(draft: Draft) -> int:
