@@ -5,6 +5,8 @@ them is always legal. Refuses nothing.
 
 - `persistent`: a row of up to `Target.max_persistent_row` elements is held whole in registers. `persistent4` to
   `persistent32`: so many warps hold a row, which may then be longer.
+- `aligned4` to `aligned32`: as `persistent4` to `persistent32`, with a bulk that starts at a multiple of 16 bytes, and
+  its edges, where rows do not start at such multiples.
 - `looped`: a row is walked block by block, once for each reduction and once for the results.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
 - `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.
@@ -23,6 +25,7 @@ from minductor.analysis.both_ways import both_ways
 from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
+from minductor.passes.schedule.align import align
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, product, rows_beside_columns, unroll
 from minductor.passes.schedule.reciprocal import divide_once
@@ -36,6 +39,7 @@ POINTWISE = (
 )
 REDUCTIONS = (
     *(Recipe(f"persistent{warps}", (Hold(warps), Spread())) for warps in (4, 8, 16, 32)),
+    *(Recipe(f"aligned{warps}", (Hold(warps), align, Spread())) for warps in (4, 8, 16, 32)),
     Recipe("persistent", (Hold(), Spread())),
     Recipe("looped", (Walk(), Spread())),
     Recipe("online", (one_walk, Walk(), Spread())),
