@@ -60,7 +60,7 @@ class AlignedPrinter(TilePrinter):
         start = index_text(self.start)
         whole = start if start.isidentifier() or (" + " not in start and " - " not in start) else f"({start})"
         self.add(
-            f"# the bulk of the row starts at a multiple of {vector} elements; its edges lie before and behind the bulk",
+            f"# the bulk of a row starts at a multiple of {vector} elements; its edges are the elements around it",
             f"{row}_head = ({vector} - {whole} % {vector}) % {vector}",
             f"{row}_bulk = ({length} - {row}_head) // {vector} * {vector}",
             f"{row}_first = tl.multiple_of({start} + {row}_head, {vector})",
@@ -106,7 +106,7 @@ class AlignedPrinter(TilePrinter):
             if self.row.name not in self.ops[step].loop_axes:
                 edges.names[step] = self.names[step]
                 continue
-            edges.count, edges.mark = first, self.mark
+            edges.count, edges.is_marked = first, self.is_marked
             edges.steps((step,))
             if isinstance(self.ops[step].attrs, Reduce):
                 self.names[step] = edges.names[step] = self.combined(step)

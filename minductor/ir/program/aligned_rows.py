@@ -74,8 +74,8 @@ def objection(kernel: Kernel, loop: Loop, around: Sequence[Step]) -> str:
         return "one program computes more than one row"
     if kernel.schedule is not None and kernel.schedule.dots:
         return "a matrix product is computed in blocks"
-    if start is None or divides(vector, start):
-        return f"%{loop.reference} runs along no row that starts at any element"
+    if start is None or all(s.kind != "axis" for s in free_symbols(start)):
+        return f"%{loop.reference} runs along no rows"
     return next((text for op in inside if (text := _objection_to(op, axis.symbol))), "")
 
 
@@ -90,7 +90,7 @@ def _objection_to(op: Op, axis: Symbol) -> str:
             return "an atomic may add each element"
         if isinstance(inner.attrs, Check) and axis.name in inner.axes:
             return "an index along the row is checked"
-        if isinstance(inner.attrs, Load | Store) and not _is_even(inner.attrs, axis):
+        if isinstance(inner.attrs, Load | Store) and axis.name in op.axes and not _is_even(inner.attrs, axis):
             return "the elements of a row are not evenly apart"
     return ""
 

@@ -35,10 +35,9 @@ class _Reference(NamedTuple):
 
 def align(draft: Draft) -> Draft | None:
     """Holds one row in a bulk and edges; legal for one held axis with a start that is not aligned, on NVIDIA's GPUs."""
-    held = [level for level in draft.levels if level.kind == "tile"]
-    if draft.target.kind not in ("cuda", "interpret") or len(held) != 1 or held != [*draft.levels] or draft.is_outer:
+    if draft.target.kind == "hip" or len(draft.levels) != 1:
         return None
-    (level,) = held
+    (level,) = draft.levels
     axis = draft.touches.axes[level.axis]
     found = max(_references(draft, axis), key=lambda each: (each.moved, each.vector), default=None)
     if found is None or level.extent is None or divides(found.vector, found.start):
