@@ -52,10 +52,13 @@ class AlignedPrinter(TilePrinter):
         return axis == self.row.name or super().is_masked(axis)
 
     def add_axis(self, dim: Dim, place: str) -> None:
-        """Adds the elements of the axis in the bulk and in the edges, and which lanes of their blocks are in them."""
-        if dim.axis != self.row.name:
+        if dim.axis == self.row.name:
+            self.add_row(dim)
+        else:
             super().add_axis(dim, place)
-            return
+
+    def add_row(self, dim: Dim) -> None:
+        """Adds the elements of the axis in the bulk and in the edges, and which lanes of their blocks are in them."""
         row, edge, vector, length = dim.axis, dim.axis + EDGE, self.vector, index_text(self.row.extent)
         start = index_text(self.start)
         whole = start if start.isidentifier() or (" + " not in start and " - " not in start) else f"({start})"
