@@ -5,6 +5,7 @@ Takes functions of rows of odd lengths. Gives nothing. Refuses wrong numbers, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import minductor
 from minductor.driver import Compiled, Compiler
 from minductor.passes.schedule import gpu_steps
 
@@ -28,10 +30,12 @@ def compiler() -> Iterator[Compiler]:
     made.artefacts.interpreter.close()
 
 
-def held_in_edges(compiler: Compiler, fn: Callable[..., Any], given: Sequence[Tensor], recipe: str = "aligned4") -> Any:
+def held_in_edges(
+    compiler: Compiler, fn: Callable[..., Any], given: Sequence[Tensor], recipe: str = "aligned4", **more: object
+) -> Any:
     """What the function gives, in kernels of which at least one has edges."""
     torch._dynamo.reset()
-    options = {"target": "interpret", "variant": recipe, "verify": True}
+    options = {"target": "interpret", "variant": recipe, "verify": True, **more}
     result = torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=options))(*given)
     assert "_edge_mask" in SEEN.pop().sources["kernels.py"]
     return result
@@ -148,3 +152,52 @@ def test_in_place(compiler: Compiler) -> None:
 def test_every_number_of_warps(recipe: str, compiler: Compiler) -> None:
     x = torch.randn(3, 4099)
     assert_near_float64(two_statistics, held_in_edges(compiler, two_statistics, [x], recipe), [x], 2e-5)
+
+
+def test_two_rows_of_a_bundle(compiler: Compiler) -> None:
+    """Kernels side by side have names of their own."""
+    fn = lambda x, y: (torch.softmax(x, -1), torch.softmax(y, -1))  # noqa: E731
+    given = [torch.randn(ROWS, 263), torch.randn(2 * ROWS, 263)]
+    assert_near_float64(fn, held_in_edges(compiler, fn, given), given, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("form", ["pointer", "descriptor"])
+def test_rows_with_edges_are_addressed_by_offsets(form: str, compiler: Compiler) -> None:
+    x = torch.randn(ROWS, 263)
+    found = held_in_edges(compiler, two_statistics, [x], block_access=form)
+    assert_near_float64(two_statistics, found, [x], BOUNDS[torch.float32])
+
+
+# --- on GPUs
+
+
+def moved_at_once(assembly: str) -> set[str]:
+    """The instructions that load from memory or store there."""
+    return set(re.findall(r"\b(?:ld|st)\.global[.\w]*", assembly))
+
+
+NORMS: dict[str, tuple[Callable[..., Any], int]] = {
+    name: (fn, weights) for name, (fn, _, weights) in FUNCTIONS.items() if name in ("softmax", "layer_norm", "rms_norm")
+}
+
+
+@pytest.mark.parametrize(("target", "length"), [("sm_80", 4097), ("sm_90", 4097), ("sm_90", 50257)])
+@pytest.mark.parametrize("name", NORMS)
+def test_the_price_takes_vectors_of_16_bytes(name: str, length: int, target: str) -> None:
+    fn, weights = NORMS[name]
+    with torch.device("meta"):
+        given = [torch.empty(size, dtype=torch.bfloat16) for size in ((1 << 14, length), *[(length,)] * weights)]
+    with torch.no_grad():
+        made = minductor.compile_only(fn, *given, target=target)
+    (kernel,) = made.kernels
+    assert "_edge_mask" in made.source
+    assert {"ld.global.v4.b32", "st.global.v4.b32"} <= moved_at_once(kernel.assembly)
+
+
+@pytest.mark.parametrize(("target", "length"), [("sm_90", 4096), ("sm_90", 4104), ("gfx942", 4097)])
+def test_other_rows_have_no_edges(target: str, length: int) -> None:
+    """Rows that start at multiples of 16 bytes, and rows on GPUs of AMD."""
+    made = minductor.compile_only(
+        lambda x: torch.softmax(x, -1), torch.empty(1 << 14, length, dtype=torch.bfloat16, device="meta"), target=target
+    )
+    assert "_edge" not in made.source
