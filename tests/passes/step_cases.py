@@ -447,6 +447,14 @@ def highest(*size: int, over: int) -> Sketch:
     return cases.reduced(size, (over,), "max")
 
 
+def centred_part(length: int, columns: int) -> Sketch:
+    """The first columns of a matrix with rows of some length, less the sum of each row."""
+    s = Sketch((2, columns))
+    x = s.read("a", randn(2, length), F32, length * s.i[0] + s.i[1])
+    s.write(s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("sum", F32))), F32)
+    return s
+
+
 def sums_of_bent(columns: int) -> Sketch:
     """Sums of rows, and of rows that are reflected at their start."""
     s = Sketch((30, columns))
@@ -677,6 +685,7 @@ REFUSALS = (
     Refusal("Hold", "sm_90", "persistent4", lambda: summed(2000, 70, over=0), "columns are reduced"),
     Refusal("align", "sm_90", "aligned4", lambda: softmax(2, 3000), "each row starts at a multiple of 16 bytes"),
     Refusal("align", "gfx942", "aligned4", lambda: softmax(2, 3001), "it was measured on no GPU of AMD"),
+    Refusal("align", "sm_90", "aligned4", lambda: centred_part(3001, 3000), "only a load is not aligned"),
     Refusal("align", "sm_90", "aligned4", sums_of_last_two, "two axes are held"),
     Refusal("align", "sm_90", "aligned4", lambda: sums_of_bent(1001), "an index changes its formula"),
     Refusal("align", "sm_90", "aligned4", lambda: cases.reduced((1001,), (0,), "sum"), "there is one row"),

@@ -10,42 +10,48 @@ bulk is also smaller where a row is a little longer than a power of two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from minductor.core.expressions.bounds import divides
 from minductor.core.expressions.expr import Expr
+from minductor.cost.seconds import WIDEST
 from minductor.ir.program.aligned_rows import is_aligned_with, most_in_bulk, objection, row_start
 from minductor.ir.program.nodes import Axis, Load, Store, all_ops
 from minductor.passes.schedule.draft import Draft, power_of_two
 from minductor.passes.schedule.gpu_place import held_loop
 from minductor.passes.schedule.gpu_steps import Hold
 
-WIDEST = 16  # bytes of the widest load of a thread
+KINDS = ("cuda", "interpret")  # of targets whose generated code knows such rows, and for which they were measured
 
 
 class _Reference(NamedTuple):
-    """A load or store that may decide where the bulk starts. `moved`: the bytes of all accesses aligned with it."""
+    """A load or store that may decide where the bulk starts."""
 
-    moved: int
-    vector: int
     position: int
+    vector: int
     start: Expr
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether its rows start at multiples of a vector anyway."""
+        return divides(self.vector, self.start)
 
 
 def align(draft: Draft) -> Draft | None:
-    """Holds one row in a bulk and edges; legal for one held axis with a start that is not aligned, on NVIDIA's GPUs."""
-    if draft.target.kind == "hip" or len(draft.levels) != 1:
+    """Holds one row in a bulk and edges; legal for one held axis along which rows start at any element."""
+    if draft.target.kind not in KINDS or len(draft.levels) != 1:
         return None
     (level,) = draft.levels
     axis = draft.touches.axes[level.axis]
-    found = max(_references(draft, axis), key=lambda each: (each.moved, each.vector), default=None)
-    if found is None or level.extent is None or divides(found.vector, found.start):
+    references = list(_references(draft, axis))
+    if level.extent is None or all(each.is_needless for each in references):
         return None
+    found = _most_shared(references, draft, axis)
     block = power_of_two(most_in_bulk(level.extent, found.vector))
     made = level._replace(block=block, aligned=found.vector, reference=found.position)
     loop = held_loop(made, tuple(range(len(draft.kernel.body.ops))))
-    if objection(draft.kernel, loop, (loop,)):
+    if found.is_needless or objection(draft.kernel, loop, (loop,)):
         return None
     registers = Hold(draft.warps).registers(draft, block)
     return draft._replace(levels=(made,), limits=dict.fromkeys(draft.kept, 1), registers=registers)
@@ -53,17 +59,22 @@ def align(draft: Draft) -> Draft | None:
 
 def _references(draft: Draft, axis: Axis) -> Iterator[_Reference]:
     """The accesses that are contiguous along the rows, and not masked."""
-    touches = draft.touches
-    accesses = [op for op in all_ops(draft.kernel.body) if isinstance(op.attrs, Load | Store)]
     for position, op in enumerate(draft.kernel.body.ops):
         start = row_start(op, axis.symbol)
-        if start is None:
-            continue
-        assert isinstance(op.attrs, Load | Store)
-        vector = WIDEST // touches.dtypes[op.attrs.ref.storage].itemsize
-        moved = 0
-        for other in accesses:
-            assert isinstance(other.attrs, Load | Store)
-            if is_aligned_with(other.attrs.index, axis.symbol, start, vector):
-                moved += touches.touch(other, touches.buffers).weight
-        yield _Reference(moved, vector, position, start)
+        if start is not None:
+            assert isinstance(op.attrs, Load | Store)
+            yield _Reference(position, WIDEST // draft.touches.dtypes[op.attrs.ref.storage].itemsize, start)
+
+
+def _most_shared(references: Sequence[_Reference], draft: Draft, axis: Axis) -> _Reference:
+    """The reference with which accesses of most bytes are aligned; of several that with the longest vector."""
+    touches = draft.touches
+    weights: list[tuple[Expr, int]] = []
+    for op in all_ops(draft.kernel.body):
+        if isinstance(op.attrs, Load | Store):
+            weights.append((op.attrs.index, touches.touch(op, touches.buffers).weight))
+
+    def shared(one: _Reference) -> int:
+        return sum(w for index, w in weights if is_aligned_with(index, axis.symbol, one.start, one.vector))
+
+    return max(references, key=lambda one: (shared(one), one.vector))
