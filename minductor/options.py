@@ -44,6 +44,7 @@ RECIPES = (
     *("persistent", "online", "looped", "unrolled", "columns64", "columns128", "square", "square64", "product"),
     *("persistent1", "persistent2", "persistent4", "persistent8", "persistent16", "persistent32"),
     *("looped16", "looped32", "rows_beside_columns"),
+    *("aligned1", "aligned2", "aligned4", "aligned8", "aligned16", "aligned32"),
     *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter", "scatter_blocks"),
     *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),
     *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks", "short_axis", "short_axis_blocks"),

@@ -29,6 +29,7 @@ from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import Expr, free_symbols
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.registers import alive_at_once, double_rate, words
+from minductor.ir.program.aligned_rows import is_aligned_with, row_start
 from minductor.ir.program.loops import Loop, Step
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
@@ -169,6 +170,7 @@ class _Pricer:
         self.programs = 1
         self.order: list[str] = []  # the axes of the tile, outermost first
         self.walked: set[str] = set()
+        self.aligned: dict[str, Loop] = {}  # by axis, the loop over a row that is held in a bulk and edges
         self.reduced = {axis for op in self.ops for axis in op.reduced_axes}
         self.walks = list(self.flat(kernel.schedule.steps))
         accesses = ((p, op, op.attrs) for p, op in enumerate(self.ops) if isinstance(op.attrs, Load | Store))
@@ -189,6 +191,8 @@ class _Pricer:
             self.blocks[step.axis] = block
             if step.axis not in self.order:
                 self.order.append(step.axis)
+            if step.aligned:
+                self.aligned[step.axis] = step
             count = -(-self.extents[step.axis] // block)
             if step.kind == "grid":
                 self.programs *= count
@@ -206,8 +210,8 @@ class _Pricer:
         return _Access(op, attrs, self.table[attrs.ref.storage].dtype.itemsize, steps)
 
     def elements(self, op: Op) -> int:
-        """The values of an op that one program computes at once."""
-        return prod(self.blocks[axis] for axis in op.loop_axes)
+        """The values of an op that one program computes at once; of the edges of a row each thread computes one."""
+        return prod(self.blocks[axis] + (self.threads if axis in self.aligned else 0) for axis in op.loop_axes)
 
     def demand(self) -> Demand:
         """What the kernel takes."""
@@ -273,9 +277,18 @@ class _Pricer:
         along = next((axis for axis, step in access.steps.items() if step == 1 and self.blocks[axis] > 1), None)
         if along is None:
             return 1 if any(step != 0 for step in access.steps.values()) else widest
+        if along in self.aligned:
+            return gcd(widest, self.aligned_elements(access, self.aligned[along]))
         rest = (step for axis, step in access.steps.items() if axis != along)
         steps = [self.extents[along] if self.extents[along] % self.blocks[along] else 0, *(step or 0 for step in rest)]
         return gcd(widest, *steps)
+
+    def aligned_elements(self, access: _Access, loop: Loop) -> int:
+        """The elements of which the bulk of a row starts at a multiple, for one access."""
+        axis = next(axis.symbol for axis in self.kernel.axes if axis.name == loop.axis)
+        start = row_start(self.ops[loop.reference], axis)
+        is_same = start is not None and is_aligned_with(access.attrs.index, axis, start, loop.aligned)
+        return loop.aligned if is_same else 1
 
     def memory_bytes(self) -> float:
         """The bytes that pass main memory: each access once, and rows that left the cache and are read again."""

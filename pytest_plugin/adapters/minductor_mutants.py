@@ -10,6 +10,7 @@ from pytest_plugin.adapters.protocol import Mutant
 
 NEST = "minductor.codegen.cpp.cpp_nest"
 VALUES = "minductor.codegen.cpp.cpp_values"
+EDGES = "minductor.codegen.triton.triton_edges"
 TILE = "minductor.codegen.triton.triton_tile"
 WRAPPER = "minductor.codegen.wrapper.wrapper_python"
 NAN_ASSERTS = "minductor.codegen.wrapper.wrapper_nan_asserts"
@@ -98,6 +99,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("gpu-wrong-end", TILE, "TilePrinter.keep_end", "'0' if scan.reverse", "'0' if not scan.reverse"),
     Mutant("gpu-index-not-wrapped", TILE, "TilePrinter.check", "if attrs.wrap:", "if False:"),
     Mutant("gpu-not-atomic", TILE, "TilePrinter.atomic", 'if kind == "set":', "if kind:"),
+    Mutant("gpu-edge-twice", EDGES, "AlignedPrinter.add_row", "_lanes < {row}_head,", "_lanes <= {row}_head,"),
+    Mutant("gpu-edge-missing", EDGES, "AlignedPrinter.add_row", "{edge} < {length}", "{edge} < {row}_head"),
+    Mutant("gpu-edges-not-joined", EDGES, "AlignedPrinter.combined", " + {theirs[0]}", ""),
     Mutant(
         "gpu-finished-early",
         "minductor.codegen.triton.triton_kernels",

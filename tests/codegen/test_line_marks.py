@@ -22,7 +22,7 @@ NO_OPS = re.compile(
     r"\w+ \w+\[\w+\];|(?:double|float|int64_t) \w+_whole;|uint64_t bad\d+.*|.*\bmd_Bad<\d+>.*|bad\d+ = found.*|"
     r"const auto \w+_lane .*|int64_t i\d+_from = .*|MD_SCALAR;|md_fetch\(.*|\w+_whole = .*|"
     r"(?:i\d+\w*|program|number|end\d+|index) = .*|index: .*|for .*:|if .*:|tl.debug_barrier\(\)|"
-    r"\s*tl.store\(counter.*)"
+    r"\s*tl.store\(counter.*|# the bulk of a row .*)"
 )
 
 
@@ -88,6 +88,18 @@ def test_the_lines_of_a_kernel_name_the_ops_that_they_spell(tmp_path: Path) -> N
             word: next(node for text, node in nodes.items() if word in text) for word in ("exp", "+ 1.0", "tanh")
         }
         assert by_word == {"exp": "exp", "+ 1.0": "add", "tanh": "tanh"}
+
+
+def test_the_lines_of_a_bulk_and_of_edges_are_mapped(tmp_path: Path) -> None:
+    """Those that join what a reduction gives of both belong to the reduction."""
+    rows = lambda: (torch.rand(3000, 4097, dtype=torch.bfloat16),)  # noqa: E731
+    (graph,) = compiled(tmp_path, lambda x: x / x.sum(-1, keepdim=True), rows, 2, "sm_90")
+    ((symbol, found),) = graph.report.provenance().lines.items()
+    mapped = dict(found.rows)
+    lines = function_lines(graph.sources[found.file], symbol)
+    assert [line for n, line in lines if n not in mapped and not NO_OPS.fullmatch(line)] == []
+    sums = [mapped[n] for n, line in lines if "tl.sum(" in line or re.search(r"= x\d+ \+ x\d+_edge$", line)]
+    assert len(sums) == 3 and len(set(sums)) == 1
 
 
 def test_the_parts_of_a_bundle_share_lines(tmp_path: Path) -> None:

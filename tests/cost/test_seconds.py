@@ -81,3 +81,11 @@ def test_few_registers_that_do_not_fit_stay_near_the_units() -> None:
     assert spill_seconds(0, 256, 1, HOPPER) == 0
     near, far = spill_seconds(64, 256, 1, HOPPER), spill_seconds(64, 1024, 2, HOPPER)
     assert far == 8 * 4 * near > 0
+
+
+def test_a_row_of_odd_length_is_cheaper_with_edges() -> None:
+    """Its loads and stores are wide; a row that starts at multiples of 16 bytes has no such recipe."""
+    program = softmax(16384, 4097)
+    table = program.real_table()
+    plain, aligned = (seconds(_only(tiled(program, name)), table, TARGET, ()) for name in ("persistent4", "aligned4"))
+    assert aligned.cache < plain.cache / 2 and aligned.memory == plain.memory

@@ -297,6 +297,13 @@ def test_row_sums_on_a_gpu(compiled: Compile) -> None:
     compiled(lambda x: x.exp().sum(-1) + 1, torch.randn(40, 100))
 
 
+@pytest.mark.must_fail_under("gpu-edge-twice", "gpu-edge-missing", "gpu-edges-not-joined")
+@pytest.mark.devices("interpret")
+@canonical
+def test_rows_with_edges_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x: x / x.exp().sum(-1, keepdim=True), torch.randn(9, 301), options={"variant": "aligned4"})
+
+
 @pytest.mark.must_fail_under("gpu-wrong-identity")
 @pytest.mark.devices("interpret")
 @canonical

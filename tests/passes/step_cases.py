@@ -447,6 +447,14 @@ def highest(*size: int, over: int) -> Sketch:
     return cases.reduced(size, (over,), "max")
 
 
+def centred_part(length: int, columns: int) -> Sketch:
+    """The first columns of a matrix with rows of some length, less the sum of each row."""
+    s = Sketch((2, columns))
+    x = s.read("a", randn(2, length), F32, length * s.i[0] + s.i[1])
+    s.write(s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("sum", F32))), F32)
+    return s
+
+
 def sums_of_bent(columns: int) -> Sketch:
     """Sums of rows, and of rows that are reflected at their start."""
     s = Sketch((30, columns))
@@ -578,6 +586,9 @@ RUNS = (
     *(Run("sm_90", f"persistent{warps}", lambda: softmax(2, 3000)) for warps in ("", 2, 4, 8, 16, 32)),
     Run("sm_90", "persistent1", lambda: softmax(5, 300)),
     *(Run("sm_90", f"looped{warps}", lambda: softmax(2, 17_000)) for warps in (16, 32)),
+    *(Run("sm_90", f"aligned{warps}", lambda: softmax(2, 3001)) for warps in (2, 4, 8, 16, 32)),
+    Run("sm_90", "aligned4", lambda: softmax(5, 259)),
+    Run("sm_90", "aligned1", lambda: softmax(5, 259)),
     Run("sm_90", "looped", lambda: softmax(2, 3000)),
     Run("sm_90", "looped", lambda: summed(100, 7, over=0)),
     Run("sm_90", "looped", cases.symbolic_ends),
@@ -676,6 +687,12 @@ REFUSALS = (
     Refusal("Hold", "sm_90", "persistent4", lambda: softmax(2, 20), "less than two elements for each thread of a warp"),
     Refusal("Hold", "sm_90", "persistent4", lambda: softmax(2, 9000), "more than 64 elements for each thread"),
     Refusal("Hold", "sm_90", "persistent4", lambda: summed(2000, 70, over=0), "columns are reduced"),
+    Refusal("align", "sm_90", "aligned4", lambda: softmax(2, 3000), "each row starts at a multiple of 16 bytes"),
+    Refusal("align", "gfx942", "aligned4", lambda: softmax(2, 3001), "it was measured on no GPU of AMD"),
+    Refusal("align", "sm_90", "aligned4", lambda: centred_part(3001, 3000), "only a load is not aligned"),
+    Refusal("align", "sm_90", "aligned4", sums_of_last_two, "two axes are held"),
+    Refusal("align", "sm_90", "aligned4", lambda: sums_of_bent(1001), "an index changes its formula"),
+    Refusal("align", "sm_90", "aligned4", lambda: cases.reduced((1001,), (0,), "sum"), "there is one row"),
     Refusal("Walk", "sm_90", "looped", lambda: softmax(8, 300), "the block is the whole row"),
     Refusal("Walk", "sm_90", "looped", cases.broadcasts, "nothing is reduced"),
     Refusal("Walk", "sm_90", "looped16", lambda: softmax(2, 8192), "these warps take the row at once"),

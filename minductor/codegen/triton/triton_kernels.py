@@ -13,6 +13,7 @@ from pathlib import Path
 
 from minductor.codegen.cpp.cpp_kernels import comment
 from minductor.codegen.line_marks import read_marks
+from minductor.codegen.triton.triton_edges import tile_printer
 from minductor.codegen.triton.triton_launch import (
     INDEX,
     LAST,
@@ -24,7 +25,6 @@ from minductor.codegen.triton.triton_launch import (
     shared_parts,
 )
 from minductor.codegen.triton.triton_math import prelude
-from minductor.codegen.triton.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
 from minductor.ir.artefact.launch_metadata import COUNTER, LAUNCHES, LaunchMetadata, print_launches
 from minductor.ir.artefact.source import Unit
@@ -94,8 +94,8 @@ def _body(
     """The lines of a kernel, and the functions that they call. The parts of a bundled kernel have programs of their
     own, but for those that finish it.
     """
-    first, *more = tuple(TilePrinter(side, symbol, dtypes) for side in shared_parts(kernel))
-    finishing = [TilePrinter(part, symbol, dtypes, LAST) for part in finishing_parts(kernel)]
+    first, *more = tuple(tile_printer(side, symbol, dtypes) for side in shared_parts(kernel))
+    finishing = [tile_printer(part, symbol, dtypes, LAST) for part in finishing_parts(kernel)]
     for printer in (first, *more, *finishing):
         printer.is_marked = is_marked
     if more:

@@ -5,6 +5,7 @@
 - `ops.py`: the pointwise operators and named reductions that a body may use.
 - `build.py`: `Builder`, the only way to make a body; equal ops become one op.
 - `loops.py`: the loop nest of a kernel, which stage `schedule` adds.
+- `aligned_rows.py`: rows that a loop holds in an aligned bulk and edges.
 - `memory_access.py`: how a load or store touches memory, which stage `access` adds.
 - `choices.py`, `variants.py`: decisions and whole kernels that the tuner may exchange.
 - `bundled.py`: splits a bundle into its kernels. `needed.py`: the ops that some ops of a body need.

@@ -10,7 +10,8 @@ The text, which `str` writes and `parse_schedule` reads:
                  ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
-                 ["fetch" position*] ["cut" ("<" expression ">")*] ["whole"] "{" step* "}"
+                 ["fetch" position*] ["cut" ("<" expression ">")*] ["whole"] ["aligned" N "at" position]
+                 "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 The kinds of loops on a CPU:
@@ -37,6 +38,8 @@ The words in the head of a loop:
   expression.
 - `whole`: the loop runs through a whole block even where the axis ends earlier. Its ops touch arrays only, and nobody
   reads the elements past the end of the axis.
+- `aligned N at %p`: the tile is the bulk of a row, which starts at a multiple of N elements of what the load or store
+  at %p touches. The ops of the loop run once more for the edges of the row (see aligned_rows.py).
 
 The words after the steps:
 
@@ -87,6 +90,8 @@ class Loop:
     fetched: tuple[int, ...] = ()
     cuts: tuple[Expr, ...] = ()
     is_whole: bool = False
+    aligned: int = 0
+    reference: int = 0
 
     @property
     def is_blocked(self) -> bool:
@@ -179,6 +184,7 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
                 carries=placed(s.carries),
                 unmasked=placed(s.unmasked),
                 fetched=placed(s.fetched),
+                reference=places[s.reference] if s.aligned else 0,
             )
             if isinstance(s, Loop)
             else places[s]
@@ -221,7 +227,9 @@ def _head(loop: Loop) -> str:
     lists = {word: print_positions(found) for word, found in positions.items()}
     lists["cut"] = " ".join(f"<{at}>" for at in loop.cuts)
     words = "".join(f"{word} {value} " for word, value in {**numbers, **lists}.items() if value)
-    return f"{loop.kind} {loop.axis} {words}{'whole ' if loop.is_whole else ''}{{"
+    words += "whole " if loop.is_whole else ""
+    words += f"aligned {loop.aligned} at %{loop.reference} " if loop.aligned else ""
+    return f"{loop.kind} {loop.axis} {words}{{"
 
 
 _NO_SYMBOLS: Mapping[str, Symbol] = {}
@@ -272,6 +280,7 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     named: dict[str, tuple[int, ...]] = {"carry": (), "unmasked": (), "fetch": ()}
     cuts: list[Expr] = []
     is_whole = False
+    aligned = reference = 0
     while not tokens.accept("{"):
         word = tokens.take("name")
         if word in named:
@@ -284,10 +293,15 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
                 tokens.expect(">")
         elif word == "whole":
             is_whole = True
+        elif word == "aligned":
+            aligned = int(tokens.take("number"))
+            tokens.expect("at")
+            (reference,) = read_positions(tokens)
         else:
             raise tokens.error(f"{word!r} in the head of the loop over {axis}")
     body = _read_steps(tokens, symbols)
     tokens.expect("}")
     block, parts, lanes = numbers.values()
     carries, unmasked, fetched = named.values()
-    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, fetched, tuple(cuts), is_whole)
+    ends = tuple(cuts)
+    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, fetched, ends, is_whole, aligned, reference)

@@ -16,6 +16,7 @@ from minductor.core.errors import VerifyError
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, evaluate, free_symbols, integer
 from minductor.ir.program import nodes as ir
+from minductor.ir.program.aligned_rows import objection
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.loops import loops, positions
 from minductor.ir.program.memory_access import BlockAccess
@@ -406,6 +407,14 @@ def _cut_in_order(program: ir.Program) -> Iterator[str]:
                 yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
 
 
+def _aligned_rows_whole(program: ir.Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        for step in kernel.schedule.steps if kernel.schedule else ():
+            for loop in loops((step,)):
+                if loop.aligned and (reason := objection(kernel, loop, (step,))):
+                    yield f"{kernel.name}: the loop over {loop.axis}: {reason}"
+
+
 def _dots_are_products(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         dots = kernel.schedule.dots if kernel.schedule else ()
@@ -540,6 +549,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "the masks that a loop leaves out are known before it begins": ("schedule", _masks_known_before),
     "a row that is fetched is known before its loop begins": ("schedule", _rows_known_before),
     "the cuts of a loop are in ascending order": ("schedule", _cut_in_order),
+    "bulk and edges of an aligned row hold each element once": ("schedule", _aligned_rows_whole),
     "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),
     "a variant writes what its kernel writes, and reads only what its kernel reads": ("split", _variants_agree),
     "the parts of a bundled kernel are independent": ("bundle", _parts_apart),

@@ -134,6 +134,7 @@ class _GpuAccesses:
         # In the order of the tile. An axis along which nothing changes has no loop.
         self.axes = [axes[name] for name in blocks]
         self.tile = TileShape(blocks, {name: axes[name].extent for name in blocks})
+        self.is_aligned = any(loop.aligned for loop in loops(kernel.schedule.steps))
         self.notes: list[NodeNote] = []
 
     def access(self, position: int, op: Op, context: MaskContext) -> Access:
@@ -157,7 +158,9 @@ class _GpuAccesses:
         storage = op.attrs.ref.storage
         if self.wanted == "offsets":
             return "offsets"
-        if isinstance(op.attrs, Atomic):
+        if self.is_aligned:
+            reason = "its row has a bulk and edges"
+        elif isinstance(op.attrs, Atomic):
             reason = "an atomic takes single addresses"
         elif not context.is_masked_by_bounds(block):
             reason = "its mask is not a range of each axis"

@@ -22,6 +22,7 @@ class Level(NamedTuple):
     """One loop. An axis with blocks or parts has a second level further in, which runs over one block.
 
     `extent`: of the axis; None if only the call knows it. `block`: elements of a block. `parts`: number of parts.
+    `aligned`, `reference`: as those of a Loop.
     """
 
     axis: str
@@ -32,6 +33,8 @@ class Level(NamedTuple):
     is_partial: bool = False  # each run of the loop has sums of its own, which are then added to those around it
     has_lanes: bool = False  # a serial loop whose reductions have as many accumulators as along a vector loop
     is_shared: bool = False  # values that the loop would compute again are kept in rows even if they cost little
+    aligned: int = 0
+    reference: int = 0
 
     @property
     def is_blocked(self) -> bool:

@@ -16,7 +16,7 @@ from minductor.analysis.passes_over import moved_to_use, overwriting_stores, pas
 from minductor.ir.program.loops import Loop, Schedule, Step
 from minductor.ir.program.needed import needed
 from minductor.ir.program.nodes import Kernel, Load, Project, Reduce, Scan, body_writes
-from minductor.passes.schedule.draft import Draft
+from minductor.passes.schedule.draft import Draft, Level
 from minductor.passes.schedule.launch_choices import launch_choices
 
 
@@ -25,10 +25,15 @@ def place(draft: Draft) -> Kernel:
     steps = _Phases(draft).steps()
     for level in reversed(draft.levels):
         if level.kind != "serial":
-            steps = (Loop(level.axis, level.kind, steps, block=level.block),)
+            steps = (held_loop(level, steps),)
     dots = () if draft.dots is None else draft.dots.reduces
     schedule = Schedule(steps, dots=dots, recipe=draft.recipe)
     return replace(draft.kernel, schedule=schedule, choices=launch_choices(draft, _kept_limits(draft)))
+
+
+def held_loop(level: Level, steps: tuple[Step, ...]) -> Loop:
+    """The loop of a level over a block of the grid, or over a row that is held."""
+    return Loop(level.axis, level.kind, steps, level.block, aligned=level.aligned, reference=level.reference)
 
 
 def _kept_limits(draft: Draft) -> dict[str, int]:

@@ -5,6 +5,8 @@ them is always legal. Refuses nothing.
 
 - `persistent`: a row of up to `Target.max_persistent_row` elements is held whole in registers. `persistent1` to
   `persistent32`: so many warps hold a row, which may then be longer, or several short rows.
+- `aligned1` to `aligned32`: as `persistent1` to `persistent32`, with a bulk that starts at a multiple of 16 bytes, and
+  its edges, where rows do not start at such multiples.
 - `looped`: a row is walked block by block, once for each reduction and once for the results. `looped16` and `looped32`:
   so many warps walk it in larger blocks, so that more loads are in flight.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
@@ -24,6 +26,7 @@ from minductor.analysis.both_ways import both_ways
 from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
+from minductor.passes.schedule.align import align
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, product, rows_beside_columns, unroll
 from minductor.passes.schedule.reciprocal import divide_once
@@ -40,6 +43,7 @@ POINTWISE = (
 )
 REDUCTIONS = (
     *(Recipe(f"persistent{warps}", (Hold(warps), Spread(values))) for warps, values in HELD),
+    *(Recipe(f"aligned{warps}", (Hold(warps), align, Spread(values))) for warps, values in HELD),
     Recipe("persistent", (Hold(), Spread())),
     Recipe("looped", (Walk(), Spread())),
     *(Recipe(f"looped{warps}", (Walk(warps=warps), Spread())) for warps in (16, 32)),

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from minductor.core.expressions import expr as exprs
 from minductor.ir.program import nodes as ir
+from minductor.ir.program.aligned_rows import most_in_bulk
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.runtime.reference.nest_sums import NestSums
 from minductor.runtime.reference.nest_values import Carry
@@ -121,12 +122,13 @@ class NestRun(NestSums):
         kinds = [outer.kind for outer in self.opened]
         in_block = any(outer.axis == loop.axis and outer.is_blocked for outer in self.opened)
         of_gpu = loop.kind in ("grid", "tile")
+        held = most_in_bulk(length, loop.aligned) if loop.aligned else length  # the edges have a block of their own
         rules = {
             "stands in a loop over the same elements": self.at[self.number[loop.axis]] is not None,
             "is of a kind that the target has not": loop.kind != "serial" and of_gpu != self.is_gpu,
             "has a block that is no power of two": self.is_gpu and bool(loop.block & (loop.block - 1)),
             "has no block": not loop.is_blocked and (self.is_gpu or (loop.kind == "parallel" and bool(loop.carries))),
-            f"has a block that does not hold its {length} elements": loop.kind == "tile" and loop.block < length,
+            f"has a block that does not hold its {length} elements": loop.kind == "tile" and loop.block < held,
             "is not among the outermost loops": loop.kind == "grid" and any(kind != "grid" for kind in kinds),
             "stands in a vector loop": "vector" in kinds and loop.kind in ("parallel", "vector"),
             "stands in no vector loop over a block": loop.kind == "tree" and not (in_block and "vector" in kinds),
