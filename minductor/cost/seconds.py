@@ -43,6 +43,7 @@ SECTOR = 32  # bytes that the second-level cache gives at least
 LINE = 128  # bytes that lie together in main memory: shorter pieces take `PIECES` times as long
 PIECES = 1.3
 WIDEST = 16  # bytes of the widest load of a thread
+RAGGED = 1.5  # times as long narrow accesses take in a walk, where a mask of each block hides the end of a row
 LONE = 4  # a multiprocessor draws so many times its share of the memory's bandwidth if the others are idle
 # bytes for each register that does not fit: it is written and read back several times, and nothing else runs meanwhile
 SPILL = 32 * WORD
@@ -236,7 +237,9 @@ class _Pricer:
             moved = elements * size / self.machine.cache_bandwidth
             moved *= 1 - self.near * (1 - 1 / NEARER) if position in again else 1
             alone = elements * size / run * self.machine.sector if run < SECTOR else 0.0
-            total += max(moved, alone, elements / self.width(access) * self.machine.access)
+            width = self.width(access)
+            ragged = RAGGED if self.walked and width * size < WIDEST else 1.0
+            total += max(moved, alone, elements / width * self.machine.access * ragged)
         return total
 
     def again(self, number: int) -> Set[int]:

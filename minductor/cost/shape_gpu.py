@@ -16,6 +16,7 @@ from minductor.cost.seconds import (
     FIXED_REGISTERS,
     LONE,
     NEARER,
+    RAGGED,
     SECTOR,
     WIDEST,
     Cost,
@@ -245,7 +246,8 @@ class _Pricer:
         run, width, machine = self.run(touch), self.width(touch), self.machine
         moved = elements * touch.itemsize / machine.cache_bandwidth * (1 - self.near(touch) * (passes - 1) / passes)
         alone = elements * touch.itemsize / run * machine.sector * self.unlike(touch) if run < SECTOR else 0.0
-        return max(moved, alone, elements / width * machine.access)
+        ragged = RAGGED if self.is_walked and width * touch.itemsize < WIDEST else 1.0
+        return max(moved, alone, elements / width * machine.access * ragged)
 
     def near(self, touch: Touch) -> float:
         """The share of the time that a row saves which is read again, since the first-level cache still holds a part.
@@ -292,8 +294,11 @@ class _Pricer:
         if along is None:
             return 1 if any(step != 0 for step in touch.steps) else widest
         extent = self.shape.extents[along]
-        rest = (step or 0 for n, step in enumerate(touch.steps) if n != along)
-        return gcd(widest, extent if extent % blocks[along] else 0, *rest)
+        rest = [step or 0 for n, step in enumerate(touch.steps) if n != along]
+        width = gcd(widest, extent if extent % blocks[along] else 0, *rest)
+        # a held row that does not start at such a multiple has a bulk that does, and what all rows read has not
+        is_row = self.shape.joined == 1 << along and not self.is_walked and self.target.kind == "cuda"
+        return width if not is_row or width == widest else widest if any(rest) else 1
 
     def memory_bytes(self) -> float:
         """The bytes that pass main memory: each element once, and rows that left the cache and are read again.
@@ -347,7 +352,9 @@ class _Pricer:
     @property
     def registers(self) -> float:
         """The registers of a thread: values that live across a reduction, or accumulators."""
-        values = prod(self.tile.blocks) / self.tile.threads
+        threads, sizes = self.tile.threads, zip(self.tile.blocks, self.shape.extents, strict=True)
+        # no register is held for the part of a block behind the end of an axis
+        values = prod(min(block, -(-extent // threads) * threads) for block, extent in sizes) / threads
         if product := self.shape.product:
             values /= self.tile.blocks[product.inner]
         if self.tile.down:  # each element has an accumulator for each sum of its column
