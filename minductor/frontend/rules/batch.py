@@ -251,7 +251,8 @@ def group_norm(
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
     given = split_groups(x, groups)
-    mean, squares, _, size = mean_and_square_sum(ctx, given, tuple(range(2, len(given.size))), x.dtype)
+    dims = tuple(range(2, len(given.size)))
+    mean, squares, _, size = mean_and_square_sum(ctx, given, dims, x.dtype, is_scale=True)
     rstd = reciprocal_std(ctx, squares, size, eps)
     affine = [split_groups(expand_channels(x, p), groups) for p in (weight, bias) if p is not None]
     y = ctx.result(y_meta)

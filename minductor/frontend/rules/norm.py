@@ -33,7 +33,7 @@ def layer_norm(
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
     dims = tuple(range(len(x.size) - len(shape), len(x.size)))
-    mean, squares, _, size = mean_and_square_sum(ctx, x, dims, x.dtype)
+    mean, squares, _, size = mean_and_square_sum(ctx, x, dims, x.dtype, is_scale=True)
     rstd = reciprocal_std(ctx, squares, size, eps)
 
     def fn(x: KernelValue, mean: KernelValue, rstd: KernelValue, *affine: KernelValue) -> KernelValue:

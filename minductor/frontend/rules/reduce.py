@@ -218,7 +218,9 @@ def keepdim_sum(
     return store_reduction(ctx, ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
 
 
-def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
+def mean_and_square_sum(
+    ctx: Lowering, x: View, dims: Dims, dtype: DType, *, is_scale: bool = False
+) -> tuple[View, View, View, Expr]:
     """The mean over `dims`, the sum of squared distances from it, the uncorrected mean, and the count of elements.
 
     All are with keepdim=True, in the compute dtype of `dtype`. The method is the corrected two-pass algorithm (Chan,
@@ -228,7 +230,8 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
 
     The third result is the first pass's mean. It is nearer to the true mean if the deviation is large, but the squares
     are not distances from it; for float64 it is the corrected mean. If x is narrower than float64 and `dtype` is
-    float64, no correction is needed.
+    float64, no correction is needed. Nor is it for 16-bit values of a norm (`is_scale`): the squares only scale the
+    distances, and x itself is rounded 2**13 times as coarsely as its mean is.
     """
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
@@ -247,7 +250,7 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     def square(loop: KernelBuilder, at: Coords) -> KernelValue:
         return distance(loop, at) * distance(loop, at)
 
-    if compute == F64 != x.dtype:
+    if compute == F64 != x.dtype or (is_scale and x.dtype.itemsize < compute.itemsize):
         return rounded, keepdim_sum(ctx, x.size, reduced, compute, square), rounded, size
     rest, squares = (keepdim_sum(ctx, x.size, reduced, compute, term) for term in (distance, square))
 
