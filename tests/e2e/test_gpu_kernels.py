@@ -49,6 +49,10 @@ def cases() -> dict[str, Case]:
         "softmax_of_long_rows": (lambda x: torch.softmax(x, -1), (torch.randn(256, 10000),)),
         "transposed_add": (lambda x, y: x + y.t(), (x, torch.randn(1024, 512))),
         "cat": (lambda x, y: torch.relu(torch.cat([x, y], 1)), (x, torch.randn(512, 100))),
+        "cat_of_odd_parts": (
+            lambda x, y: torch.cat([x * 2, y * 3], 1),
+            (torch.randn(512, 1001).bfloat16(), torch.randn(512, 95).bfloat16()),
+        ),
         "pad": (lambda x: F.pad(x, (1, 2, 3, 0), value=1.0) * 2, (x,)),
         "embedding": (lambda x, ids: F.embedding(ids, x) + 1, (x, ids)),
         "scatter_add": (lambda x, ids, y: x.index_add(0, ids, y), (x, ids, torch.randn(4096, 1024))),

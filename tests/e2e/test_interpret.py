@@ -78,6 +78,39 @@ CASES: dict[str, Case] = {
 }
 
 
+# Concatenations of parts whose rows are not aligned: one kernel computes the whole result.
+ODD_PARTS: dict[str, Case] = {
+    "columns": (lambda x, y, z: torch.cat([x * 2, y.exp(), z], 1), random((30, 7), (30, 1), (30, 12))),
+    "rows": (lambda x, y: torch.cat([x * 2, y + 1], 0), random((5, 7), (6, 7))),
+    "middle": (lambda x, y: torch.cat([x, y.abs()], 1), random((3, 5, 7), (3, 4, 7))),
+    "several consumers": (
+        lambda x, y: (c := torch.cat([x, y], 1), c.sum(1), c * 2, c[:, 3:9] + 1),
+        random((30, 7), (30, 6)),
+    ),
+    "nothing in a part": (lambda x, y, z: torch.cat([x, y, z], 1), random((30, 7), (30, 0), (30, 2))),
+    "views": (lambda x, y: torch.cat([x.t(), y[:, 1:4], y[:, :1].expand(9, 3)], 1), random((6, 9), (9, 5))),
+    "computed in several ways": (lambda x, y: torch.cat([x * y[:, :1], x.softmax(1) + 1], 1), random((9, 5), (9, 5))),
+    "bfloat16": (lambda x, y: torch.cat([x * 2, y], 1), lambda: (torch.randn(9, 5).bfloat16(), torch.randn(9, 9))),
+    "integers": (
+        lambda x, y: torch.cat([x + 1, y.to(torch.int64)], 1),
+        lambda: (torch.arange(15).view(5, 3), torch.arange(10, dtype=torch.int32).view(5, 2)),
+    ),
+    "bools": (lambda x, y: torch.cat([x > 0, ~(y > 0)], 1), random((9, 5), (9, 8))),
+    "float64": (lambda x, y: torch.cat([x.double() / 3, y.double()], 1), random((9, 5), (9, 4))),
+    "pads": (lambda x, y: torch.cat([F.pad(x, (1, 1)), y], 1), random((9, 5), (9, 4))),
+    "gathered": (lambda x, i: torch.cat([x[i], x[i + 1] * 2], 1), lambda: (torch.randn(9, 5), torch.tensor([3, 0, 7]))),
+    "in place": (
+        lambda x, y: (c := torch.cat([x, y], 1).add_(1), x.mul_(c[:, :5]), y.copy_(c[:, 5:])),
+        random((9, 5), (9, 4)),
+    ),
+    "special values": (
+        lambda x, y: torch.cat([x.log(), 1 / y], 1),
+        lambda: (torch.tensor([[0.0, -1, float("inf")]]), torch.tensor([[0.0, float("nan")]])),
+    ),
+    "stack": (lambda x, y: torch.stack([x, y * 2], 1), random((5, 7), (5, 7))),
+}
+
+
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[Compiler]:
     made = Compiler()
@@ -95,6 +128,21 @@ def test_equals_eager(name: str, compiler: Compiler) -> None:
     bound = 8e-3 if name == "bfloat16" else 2e-5  # eager rounds after each op: a digit of bfloat16 may differ
     torch.testing.assert_close(result, function(*given), rtol=bound, atol=bound)
     torch.testing.assert_close(ours, given)
+
+
+@pytest.mark.parametrize("name", ODD_PARTS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_concatenations_of_odd_parts(name: str, dynamic: bool, compiler: Compiler) -> None:
+    function, inputs = ODD_PARTS[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    given = inputs()
+    ours = tuple(t.clone() for t in given)
+    backend = lambda gm, i: compiler(gm, i, options={"target": "interpret", "verify": True})  # noqa: E731
+    result = torch.compile(function, backend=backend, dynamic=dynamic)(*ours)
+    bound = 8e-3 if name == "bfloat16" else 2e-5
+    torch.testing.assert_close(result, function(*given), rtol=bound, atol=bound, equal_nan=True)
+    torch.testing.assert_close(ours, given, equal_nan=True)
 
 
 def few_rows(x: torch.Tensor) -> Any:
