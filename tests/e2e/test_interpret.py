@@ -130,6 +130,36 @@ def test_equals_eager(name: str, compiler: Compiler) -> None:
     torch.testing.assert_close(ours, given)
 
 
+def long_rows() -> torch.Tensor:
+    """Rows of 20,000 logits: ordinary ones, rows that are masked in part or whole, and rows with special values."""
+    x = torch.randn(7, 20_000) * 10
+    x[1, :15_000] = x[2] = -torch.inf
+    x[3, 77], x[4, 19_999], x[5] = torch.inf, torch.nan, 3e38
+    return x
+
+
+LONG_ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: torch.softmax(x, 1),
+    "log_softmax": lambda x: torch.log_softmax(x, 1),
+    "logsumexp": lambda x: torch.logsumexp(x, 1),
+    "cross entropy": lambda x: F.cross_entropy(x, torch.arange(7) * 2000, reduction="none"),
+    "of sums": lambda x: torch.softmax(x * 2 + x[:1].cos(), 1).amax(1),
+}
+
+
+@pytest.mark.parametrize("name", LONG_ROWS)
+def test_long_rows_in_parts(name: str, compiler: Compiler) -> None:
+    """Each part has its own maximum and sum."""
+    function = LONG_ROWS[name]
+    torch.manual_seed(0)
+    x = long_rows()
+    options = {"target": "interpret", "variant": "cut", "verify": True}
+    result = torch.compile(function, backend=lambda gm, i: compiler(gm, i, options=options))(x)
+    torch.testing.assert_close(result, function(x), rtol=2e-5, atol=2e-5, equal_nan=True)
+    exact = function(x.double())[[0, 1, 6]]
+    torch.testing.assert_close(result[[0, 1, 6]].double(), exact, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", ODD_PARTS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_concatenations_of_odd_parts(name: str, dynamic: bool, compiler: Compiler) -> None:
