@@ -159,7 +159,7 @@ class _Splitter:
         self.table = dict(program.real_table())
         self.prices = Prices(self.table, env.target, hints, may_cut=False)
         self.notes: list[NodeNote | VariantNote] = []
-        self.known: dict[tuple[Shape, tuple[Cut, ...]], _Choice] = {}
+        self.known: dict[tuple[Shape, tuple[Cut, ...], int, int], _Choice] = {}
 
     def decision(self, node: Kernel, *, may_ask: bool = False) -> _Decision:
         """The pieces of a kernel, and whether they are faster; a note says it.
@@ -180,7 +180,7 @@ class _Splitter:
             return _Decision(None)
         nameless = shape._replace(touches=tuple(touch._replace(storage="") for touch in shape.touches))
         forms = self.forms(kernel)
-        key = nameless, tuple(cuts), len(forms)
+        key = nameless, tuple(cuts), usual, len(forms)
         if key not in self.known:
             self.known[key] = self.choice(forms, shape, cuts, usual)
         way, is_cut, is_near, figures = self.known[key]
@@ -190,8 +190,7 @@ class _Splitter:
                 self.notes.append(NodeNote("split", node.name, _stays_whole(shape), figures))
             return _Decision(made, is_cut, is_near)
         parts = cuts[way.cut].parts(kernel, self.hints)
-        is_usual = way.cut < usual and not way.is_held  # what was learned is of such ways
-        if may_ask and is_usual and (answer := self.learned(kernel, parts)) is not None:
+        if may_ask and not way.is_held and (answer := self.learned(kernel, parts)) is not None:
             if answer.option:
                 by_learned = VariantNote("split", node.name, answer.option, "learned", (WHOLE, CUT), answer.note)
                 self.notes.append(by_learned)
@@ -199,7 +198,7 @@ class _Splitter:
             self.notes.append(NodeNote("split", node.name, answer.note))
         self.notes.append(VariantNote("split", node.name, CUT if is_cut else WHOLE, "cost", (WHOLE, CUT), figures))
         if is_cut:
-            reason = "are too few for the machine" if way.cut < usual else "are longer than one program holds"
+            reason = "are longer than one program holds" if way.is_held else "are too few for the machine"
             text = f"{_rows(shape)} {reason}, so each is cut in {parts} parts"
             self.notes.append(NodeNote("split", made.kernels[0].name, text, figures))
         elif figures:
@@ -235,7 +234,7 @@ class _Splitter:
         shapes: dict[str, list[Shape]] = {WHOLE: [shape]}
         tried = [_Way(form, cut) for form in range(len(forms)) for cut in range(usual)]
         if self.env.target.is_gpu and len(forms) > 1 and _has_softmax(forms[1].body):
-            tried += (_Way(0, cut, is_held=True) for cut in range(len(cuts)))
+            tried += (_Way(0, cut, is_held=True) for cut in (*range(usual, len(cuts)), *range(usual)))
         for way in tried:
             made = self.cut(forms, cuts, way)
             if made is not None:
