@@ -47,8 +47,16 @@ def cases() -> dict[str, Case]:
         "layer_norm_of_gelu": (lambda x: F.layer_norm(F.gelu(2 * x + 1), (1024,)), (x,)),
         "softmax_of_short_rows": (lambda x: torch.softmax(x, -1), (torch.randn(4096, 33),)),
         "softmax_of_long_rows": (lambda x: torch.softmax(x, -1), (torch.randn(256, 10000),)),
+        "cross_entropy_of_long_rows": (
+            F.cross_entropy,
+            (torch.zeros(256, 128256, dtype=torch.bfloat16), torch.zeros(256, dtype=torch.int64)),
+        ),
         "transposed_add": (lambda x, y: x + y.t(), (x, torch.randn(1024, 512))),
         "cat": (lambda x, y: torch.relu(torch.cat([x, y], 1)), (x, torch.randn(512, 100))),
+        "cat_of_odd_parts": (
+            lambda x, y: torch.cat([x * 2, y * 3], 1),
+            (torch.randn(512, 1001).bfloat16(), torch.randn(512, 95).bfloat16()),
+        ),
         "pad": (lambda x: F.pad(x, (1, 2, 3, 0), value=1.0) * 2, (x,)),
         "embedding": (lambda x, ids: F.embedding(ids, x) + 1, (x, ids)),
         "scatter_add": (lambda x, ids, y: x.index_add(0, ids, y), (x, ids, torch.randn(4096, 1024))),

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from minductor.core.errors import InterpretRefused
 from minductor.driver import Compiled, Compiler
+from minductor.passes.split import split
 
 Case = tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]
 
@@ -78,6 +79,39 @@ CASES: dict[str, Case] = {
 }
 
 
+# Concatenations of parts whose rows are not aligned: one kernel computes the whole result.
+ODD_PARTS: dict[str, Case] = {
+    "columns": (lambda x, y, z: torch.cat([x * 2, y.exp(), z], 1), random((30, 7), (30, 1), (30, 12))),
+    "rows": (lambda x, y: torch.cat([x * 2, y + 1], 0), random((5, 7), (6, 7))),
+    "middle": (lambda x, y: torch.cat([x, y.abs()], 1), random((3, 5, 7), (3, 4, 7))),
+    "several consumers": (
+        lambda x, y: (c := torch.cat([x, y], 1), c.sum(1), c * 2, c[:, 3:9] + 1),
+        random((30, 7), (30, 6)),
+    ),
+    "nothing in a part": (lambda x, y, z: torch.cat([x, y, z], 1), random((30, 7), (30, 0), (30, 2))),
+    "views": (lambda x, y: torch.cat([x.t(), y[:, 1:4], y[:, :1].expand(9, 3)], 1), random((6, 9), (9, 5))),
+    "computed in several ways": (lambda x, y: torch.cat([x * y[:, :1], x.softmax(1) + 1], 1), random((9, 5), (9, 5))),
+    "bfloat16": (lambda x, y: torch.cat([x * 2, y], 1), lambda: (torch.randn(9, 5).bfloat16(), torch.randn(9, 9))),
+    "integers": (
+        lambda x, y: torch.cat([x + 1, y.to(torch.int64)], 1),
+        lambda: (torch.arange(15).view(5, 3), torch.arange(10, dtype=torch.int32).view(5, 2)),
+    ),
+    "bools": (lambda x, y: torch.cat([x > 0, ~(y > 0)], 1), random((9, 5), (9, 8))),
+    "float64": (lambda x, y: torch.cat([x.double() / 3, y.double()], 1), random((9, 5), (9, 4))),
+    "pads": (lambda x, y: torch.cat([F.pad(x, (1, 1)), y], 1), random((9, 5), (9, 4))),
+    "gathered": (lambda x, i: torch.cat([x[i], x[i + 1] * 2], 1), lambda: (torch.randn(9, 5), torch.tensor([3, 0, 7]))),
+    "in place": (
+        lambda x, y: (c := torch.cat([x, y], 1).add_(1), x.mul_(c[:, :5]), y.copy_(c[:, 5:])),
+        random((9, 5), (9, 4)),
+    ),
+    "special values": (
+        lambda x, y: torch.cat([x.log(), 1 / y], 1),
+        lambda: (torch.tensor([[0.0, -1, float("inf")]]), torch.tensor([[0.0, float("nan")]])),
+    ),
+    "stack": (lambda x, y: torch.stack([x, y * 2], 1), random((5, 7), (5, 7))),
+}
+
+
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[Compiler]:
     made = Compiler()
@@ -95,6 +129,52 @@ def test_equals_eager(name: str, compiler: Compiler) -> None:
     bound = 8e-3 if name == "bfloat16" else 2e-5  # eager rounds after each op: a digit of bfloat16 may differ
     torch.testing.assert_close(result, function(*given), rtol=bound, atol=bound)
     torch.testing.assert_close(ours, given)
+
+
+def long_rows() -> torch.Tensor:
+    """Rows of 20,000 logits: ordinary ones, rows that are masked in part or whole, and rows with special values."""
+    x = torch.randn(7, 20_000) * 10
+    x[1, :15_000] = x[2] = -torch.inf
+    x[3, 77], x[4, 19_999], x[5] = torch.inf, torch.nan, 3e38
+    return x
+
+
+LONG_ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: torch.softmax(x, 1),
+    "log_softmax": lambda x: torch.log_softmax(x, 1),
+    "logsumexp": lambda x: torch.logsumexp(x, 1),
+    "cross entropy": lambda x: F.cross_entropy(x, torch.arange(7) * 2000, reduction="none"),
+    "of sums": lambda x: torch.softmax(x * 2 + x[:1].cos(), 1).amax(1),
+}
+
+
+@pytest.mark.parametrize("name", LONG_ROWS)
+def test_long_rows_in_parts(name: str, compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each part has its own maximum and sum: the last way to cut that is weighed."""
+    monkeypatch.setattr(split, "fastest", lambda prices: [*prices][-1])
+    function = LONG_ROWS[name]
+    torch.manual_seed(0)
+    x = long_rows()
+    options = {"target": "interpret", "variant": "cut", "verify": True, "cache_dir": str(tmp_path)}
+    result = torch.compile(function, backend=lambda gm, i: compiler(gm, i, options=options))(x)
+    torch.testing.assert_close(result, function(x), rtol=2e-5, atol=2e-5, equal_nan=True)
+    exact = function(x.double())[[0, 1, 6]]
+    torch.testing.assert_close(result[[0, 1, 6]].double(), exact, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ODD_PARTS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_concatenations_of_odd_parts(name: str, dynamic: bool, compiler: Compiler) -> None:
+    function, inputs = ODD_PARTS[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    given = inputs()
+    ours = tuple(t.clone() for t in given)
+    backend = lambda gm, i: compiler(gm, i, options={"target": "interpret", "verify": True})  # noqa: E731
+    result = torch.compile(function, backend=backend, dynamic=dynamic)(*ours)
+    bound = 8e-3 if name == "bfloat16" else 2e-5
+    torch.testing.assert_close(result, function(*given), rtol=bound, atol=bound, equal_nan=True)
+    torch.testing.assert_close(ours, given, equal_nan=True)
 
 
 def few_rows(x: torch.Tensor) -> Any:

@@ -555,12 +555,17 @@ def softmax_terms(b: Builder, x: int) -> tuple[int, int, int]:
     corrected only when the shift grows, and then by a factor of at most exp(-32), so that hardly any rounding error
     adds up. A sum that is corrected whenever the maximum grows would add an error each time.
     """
+    shift = softmax_shift(b, x)
+    return x, shift, b.op("exp", b.op("sub", x, shift))
+
+
+def softmax_shift(b: Builder, x: int) -> int:
+    """The shift of an element, see `softmax_terms`; that of several elements is the shift of their maximum."""
     dtype = b.dtype(x)
     limit = float(dtype.max_value)
     finite = b.op("minimum", b.op("maximum", x, b.constant(-limit, dtype)), b.constant(limit, dtype))
     steps = b.op("round", b.op("mul", finite, b.constant(1 / SHIFT, dtype)))
-    shift = b.op("mul", steps, b.constant(SHIFT, dtype))
-    return x, shift, b.op("exp", b.op("sub", x, shift))
+    return b.op("mul", steps, b.constant(SHIFT, dtype))
 
 
 def softmax_total(b: Builder, joined: int) -> int:

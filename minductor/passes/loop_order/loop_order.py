@@ -25,6 +25,7 @@ from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, linea
 from minductor.core.expressions.rewrite import simplify
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Axis, Kernel, Load, Program, Reduce, Scan, axis_over
+from minductor.passes.loop_order.whole_concat import whole_concat
 from minductor.passes.rewriting.greedy_fusion import GreedyFusion
 from minductor.passes.rewriting.join_kernels import common_accesses
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
@@ -47,7 +48,7 @@ def loop_order(program: Program, env: Env) -> Program:
     """The program after a round of fusion with other loops; the program itself if an option switches that off."""
     if not (env.options.fuse and env.options.loop_order):
         return program
-    return GreedyFusion(program, env, "loop_order", views).fused()
+    return whole_concat(GreedyFusion(program, env, "loop_order", views).fused(), env)
 
 
 def views(first: Kernel, second: Kernel) -> Iterator[tuple[Kernel, Kernel]]:

@@ -5,6 +5,7 @@
 - `join_kernels.py`: makes one kernel of two, or says why not. All laws of a fused kernel are here, and the comparison
   of what it costs (`minductor/cost`) with what it saves;
 - `stored_values.py`: the value that a load would give after a store, for code that goes on without the load;
+- `concat_slices.py`: the slices of a concatenation and the kernels that store them;
 - `kernel_axes.py`: a kernel over fewer, longer axes;
 - `online.py`: the maximum of a row and the sum of a softmax in one pass over it;
 - `prune.py`: dead ops of a body, dead nodes and buffers of a program.

@@ -11,6 +11,9 @@ For a softmax over one long row, `total = sum(exp(x - max(x)))`, the pieces are:
 - `k0_join2`: the sum of these sums;
 - `k0_map`: exp(x - maximum) / total for each element.
 
+Where the maximum and the sum are one online softmax, `k0` computes the maximum and the sum of each part, `k0_join`
+joins both, and `k0_map` follows.
+
 The reductions of a kernel are computed in passes: each pass needs the results of those before it. A pass is one piece
 for the parts and one that joins them. What a later piece needs of the joined results, it loads. All else it loads or
 computes again, unless an earlier piece has stored it. Where the last part of a row may be shorter, the elements beyond
@@ -25,13 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from minductor.analysis.domain import extents_of, product
 from minductor.analysis.passes_over import pass_numbers
 from minductor.core.dtypes import BOOL, DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int, floordiv, free_symbols, integer, mod, substitute
-from minductor.ir.program.build import Builder
+from minductor.ir.program.build import Builder, combine, softmax_shift
 from minductor.ir.program.needed import needed
 from minductor.ir.program.nodes import (
     Axis,
@@ -66,10 +70,14 @@ class Pieces(NamedTuple):
     buffers: tuple[Buffer, ...]
 
 
-def cut_kernel(kernel: Kernel, cut: Cut, table: Mapping[str, Buffer]) -> Pieces | None:
-    """The pieces of a kernel. Stores come as early as they can, or last if a piece needs what they overwrite."""
+def cut_kernel(kernel: Kernel, cut: Cut, table: Mapping[str, Buffer], *, is_held: bool = False) -> Pieces | None:
+    """The pieces of a kernel. Stores come as early as they can, or last if a piece needs what they overwrite.
+
+    `is_held`: a piece reduces a part of an online softmax twice, for its maximum and for its sum, and not once by a
+    combine of three values. That is faster where a program holds the part in registers.
+    """
     for is_early in (True, False) if cut.is_exact else (False,):
-        pieces = _Cutter(kernel, cut, table, is_early=is_early).pieces()
+        pieces = _Cutter(kernel, cut, table, is_early=is_early, is_held=is_held).pieces()
         if _is_in_order(pieces.kernels):
             return pieces
     return None
@@ -142,6 +150,17 @@ class _Piece:
             return value
         return self.b.op("where", self.exists, value, self.b.constant(other, self.b.dtype(value)))
 
+    def softmax(self, element: int, axes: Sequence[str]) -> tuple[int, int, int]:
+        """What an online softmax carries behind these axes, by two reductions: maximum, shift, sum of exp(x - shift).
+
+        `element`: the position of x in the kernel that is cut.
+        """
+        b, x = self.b, self.places[element]
+        top = b.reduce([self.if_exists(x, -inf)], axes, combine("max", b.dtype(x)))
+        shift = softmax_shift(b, top)
+        term = self.if_exists(b.op("exp", b.op("sub", x, shift)), 0.0)
+        return top, shift, b.reduce([term], axes, combine("sum", b.dtype(x)))
+
     def load_if_exists(self, b: Builder, wanted: Load, dtype: DType) -> int | None:
         """A load within the row only; for what the piece computes in vain beyond its end, a 0, or 1 as an integer."""
         if self.exists is None or b is not self.b:  # a masked op has its own condition
@@ -155,8 +174,8 @@ class _Piece:
 class _Cutter:
     """Cuts one kernel. `is_early`: whether stores come before the last piece where their values are known before."""
 
-    def __init__(self, kernel: Kernel, cut: Cut, table: Mapping[str, Buffer], *, is_early: bool) -> None:
-        self.kernel, self.cut, self.table, self.is_early = kernel, cut, table, is_early
+    def __init__(self, kernel: Kernel, cut: Cut, table: Mapping[str, Buffer], *, is_early: bool, is_held: bool) -> None:
+        self.kernel, self.cut, self.table, self.is_early, self.is_held = kernel, cut, table, is_early, is_held
         self.ops = kernel.body.ops
         self.axes = {axis.name: axis for axis in kernel.axes}
         cut_axes = {cut.axis, *cut.whole}  # reductions over others belong to one row of a part, as pointwise ops do
@@ -289,6 +308,10 @@ class _Cutter:
             op = self.ops[p]
             assert isinstance(op.attrs, Reduce | Scan)
             b.node = op.node
+            if self.is_held and op.attrs.combine.name == "online_softmax":
+                for saved, value in zip(self.partials[p], piece.softmax(op.args[0], piece.names(inner)), strict=True):
+                    piece.store(saved, value)
+                continue
             terms = zip(op.args, op.attrs.combine.identity, strict=True)
             values = [piece.if_exists(piece.places[a], identity) for a, identity in terms]
             if isinstance(op.attrs, Scan) and not self.is_reducible(p):

@@ -23,11 +23,11 @@ from minductor.ir.program.nodes import Body, Buffer, Kernel, MergedKernel, Node,
 from minductor.ir.program.signature import rename_storages
 from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
-from minductor.passes.rewriting.online import online
+from minductor.passes.rewriting.online import maximum_of, online
 from minductor.passes.rewriting.prune import prune_body
 from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.split.pieces import Pieces, cut_kernel
-from minductor.passes.split.wanted_cut import Cut, possible_cuts
+from minductor.passes.split.wanted_cut import Cut, held_cuts, possible_cuts
 from minductor.passes.split.welford import welford
 from minductor.target import Env
 
@@ -124,10 +124,14 @@ def _variant(name: str, pieces: Pieces) -> Variant:
 
 
 class _Way(NamedTuple):
-    """One way to cut a kernel: the number of its form (`_Splitter.forms`), and of its cut."""
+    """One way to cut a kernel: the number of its form (`_Splitter.forms`), and of its cut.
+
+    `is_held`: each part is meant to be held (`pieces.py: cut_kernel`).
+    """
 
     form: int
     cut: int
+    is_held: bool = False
 
 
 class _Choice(NamedTuple):
@@ -155,7 +159,7 @@ class _Splitter:
         self.table = dict(program.real_table())
         self.prices = Prices(self.table, env.target, hints, may_cut=False)
         self.notes: list[NodeNote | VariantNote] = []
-        self.known: dict[tuple[Shape, tuple[Cut, ...]], _Choice] = {}
+        self.known: dict[tuple[Shape, tuple[Cut, ...], int, int], _Choice] = {}
 
     def decision(self, node: Kernel, *, may_ask: bool = False) -> _Decision:
         """The pieces of a kernel, and whether they are faster; a note says it.
@@ -169,21 +173,24 @@ class _Splitter:
         if not all(shape.extents):
             return _Decision(None)
         cuts = possible_cuts(kernel, self.prices.sharers(shape), self.hints)
+        usual = len(cuts)
+        if self.env.target.is_gpu and _has_softmax(kernel.body):
+            cuts += (cut for cut in held_cuts(kernel, self.hints) if cut not in cuts)
         if not cuts:
             return _Decision(None)
         nameless = shape._replace(touches=tuple(touch._replace(storage="") for touch in shape.touches))
-        key = nameless, tuple(cuts)
         forms = self.forms(kernel)
+        key = nameless, tuple(cuts), usual, len(forms)
         if key not in self.known:
-            self.known[key] = self.choice(forms, shape, cuts)
+            self.known[key] = self.choice(forms, shape, cuts, usual)
         way, is_cut, is_near, figures = self.known[key]
-        made = None if way is None else cut_kernel(forms[way.form], cuts[way.cut], self.table)
+        made = None if way is None else self.cut(forms, cuts, way)
         if made is None or way is None:
             if figures:
                 self.notes.append(NodeNote("split", node.name, _stays_whole(shape), figures))
             return _Decision(made, is_cut, is_near)
         parts = cuts[way.cut].parts(kernel, self.hints)
-        if may_ask and (answer := self.learned(kernel, parts)) is not None:
+        if may_ask and not way.is_held and (answer := self.learned(kernel, parts)) is not None:
             if answer.option:
                 by_learned = VariantNote("split", node.name, answer.option, "learned", (WHOLE, CUT), answer.note)
                 self.notes.append(by_learned)
@@ -191,7 +198,8 @@ class _Splitter:
             self.notes.append(NodeNote("split", node.name, answer.note))
         self.notes.append(VariantNote("split", node.name, CUT if is_cut else WHOLE, "cost", (WHOLE, CUT), figures))
         if is_cut:
-            text = f"{_rows(shape)} are too few for the machine, so each is cut in {parts} parts"
+            reason = "are longer than one program holds" if way.is_held else "are too few for the machine"
+            text = f"{_rows(shape)} {reason}, so each is cut in {parts} parts"
             self.notes.append(NodeNote("split", made.kernels[0].name, text, figures))
         elif figures:
             self.notes.append(NodeNote("split", node.name, _stays_whole(shape), figures))
@@ -210,18 +218,28 @@ class _Splitter:
             return None
         return merge_kernel_axes(replace(kernel, body=prune_body(kernel.body)))
 
-    def choice(self, forms: Sequence[Kernel], shape: Shape, cuts: Sequence[Cut]) -> _Choice:
-        """The fastest way to cut a kernel, given its forms, if it is faster than the whole kernel, given its shape."""
+    def cut(self, forms: Sequence[Kernel], cuts: Sequence[Cut], way: _Way) -> Pieces | None:
+        """The pieces of a kernel in one of the ways to cut it."""
+        return cut_kernel(forms[way.form], cuts[way.cut], self.table, is_held=way.is_held)
+
+    def choice(self, forms: Sequence[Kernel], shape: Shape, cuts: Sequence[Cut], usual: int) -> _Choice:
+        """The fastest way to cut a kernel, given its forms, if it is faster than the whole kernel, given its shape.
+
+        The first `usual` cuts are made of all forms; of an online softmax, parts that are held of each cut.
+        """
         (whole,) = self.prices.seconds([[shape]])
         if max(whole) <= LEAST * self.prices.launch and not self.env.options.variant:
             return _Choice(None)
         ways: dict[str, _Way] = {}
         shapes: dict[str, list[Shape]] = {WHOLE: [shape]}
-        for way in (_Way(form, cut) for form in range(len(forms)) for cut in range(len(cuts))):
-            made = cut_kernel(forms[way.form], cuts[way.cut], self.table)
+        tried = [_Way(form, cut) for form in range(len(forms)) for cut in range(usual)]
+        if self.env.target.is_gpu and len(forms) > 1 and _has_softmax(forms[1].body):
+            tried += (_Way(0, cut, is_held=True) for cut in (*range(usual, len(cuts)), *range(usual)))
+        for way in tried:
+            made = self.cut(forms, cuts, way)
             if made is not None:
                 self.table.update((buffer.name, buffer) for buffer in made.buffers)
-                name = f"cut {way.cut} of form {way.form}"
+                name = f"cut {way.cut} of form {way.form}{' held' if way.is_held else ''}"
                 ways[name], shapes[name] = way, [self.prices.shape(piece) for piece in made.kernels]
         prices = dict(zip(shapes, self.prices.seconds(list(shapes.values())), strict=True))
         taken = fastest(prices)
@@ -245,6 +263,11 @@ class _Splitter:
             return [kernel]
         merged = welford(online(kernel, [axis.name for axis in kernel.axes]))
         return [kernel] if merged is kernel else [merged, kernel]
+
+
+def _has_softmax(body: Body) -> bool:
+    """Whether a body sums exp(x - maximum) over the row of that maximum."""
+    return any(maximum_of(op, body.ops) is not None for op in body.ops)
 
 
 def has_scan(body: Body) -> bool:

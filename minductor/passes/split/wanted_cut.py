@@ -9,7 +9,7 @@ length is not known. Refuses nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 from minductor.analysis.both_ways import both_ways, reduced_groups
 from minductor.core.expressions.expr import Expr, as_int, floordiv, integer
@@ -20,6 +20,7 @@ from minductor.passes.split.scan_pieces import COMMUTATIVE, may_cut
 
 ALIGNED = 16  # elements: a block whose size is a multiple of it starts where a thread can load several elements at once
 SHARES = (2.0, 1.0, 4.0, 8.0)  # programs for each that the machine has room for; of equally fast cuts the first is made
+HELD = 8192  # elements of a part that a program of 8 warps holds in registers, with room for others beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,16 @@ def possible_cuts(kernel: Kernel, sharers: float, hints: Hints) -> list[Cut]:
         return not scans or cut.is_exact or (is_ragged and as_int(cut.block) is not None)
 
     return list(dict.fromkeys(cut for cut in found if cut is not None and is_possible(cut)))
+
+
+def held_cuts(kernel: Kernel, hints: Hints) -> list[Cut]:
+    """The cut in which a program can hold a part of a row in its registers; none for rows that are no longer."""
+    reduced = cuttable_axes(kernel)
+    length = prod(as_int(axis.extent) or 0 for axis in reduced)
+    if any(isinstance(op.attrs, Scan) for op in kernel.body.ops) or both_ways(kernel.body, kernel.axes) is not None:
+        return []
+    cut = _cut_axes(reduced, ceil(length / HELD), hints) if length > HELD else None
+    return [] if cut is None else [cut]
 
 
 def cuttable_axes(kernel: Kernel) -> tuple[Axis, ...]:

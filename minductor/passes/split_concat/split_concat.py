@@ -12,31 +12,29 @@ for both halves would select between a and b for each element, and could not be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from minductor.analysis.domain import extents_of, pure_store, solve
 from minductor.core.dtypes import DType
-from minductor.core.expressions.bounds import interval
-from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, substitute
+from minductor.core.expressions.expr import Expr, Symbol, integer, substitute
 from minductor.core.expressions.rewrite import delinearize
 from minductor.cost.kernel_seconds import Prices
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
+from minductor.passes.rewriting.concat_slices import (
+    Slice,
+    StorageUses,
+    find_slices,
+    is_overwritten,
+    moved_argument,
+    with_versions,
+)
 from minductor.passes.rewriting.prune import drop_effect, live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
 MAX_OPS = 1024  # of all copies of a consumer: the time of compiling grows with them
-
-
-class _Slice(NamedTuple):
-    """One slice of a concatenation: the kernel that stores it, and its coordinates along the concatenated dim."""
-
-    kernel: ir.Kernel
-    store: ir.Store
-    start: int
-    length: int
 
 
 class _Concat(NamedTuple):
@@ -46,7 +44,7 @@ class _Concat(NamedTuple):
     concatenated dim. `store`: what the consumer stores.
     """
 
-    slices: tuple[_Slice, ...]
+    slices: tuple[Slice, ...]
     last: ir.Ref
     consumer: int
     axis: ir.Axis
@@ -58,7 +56,7 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     if not env.options.fuse or len({buffer.device for buffer in program.buffers}) > 1:
         return program
     table = program.real_table()
-    uses, prices = _StorageUses(program), Prices(table, env.target, program.hints)
+    uses, prices = StorageUses(program), Prices(table, env.target, program.hints)
     notes: list[ir.FusionRefusal] = []
     gone: list[ir.MergedKernel] = []
     nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
@@ -88,34 +86,16 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     if not nodes:
         return replace(program, notes=(*program.notes, *notes)) if notes else program
     made = tuple(
-        _with_versions(node, moved)
+        with_versions(node, moved)
         for position, old in enumerate(program.nodes)
         for node in (nodes[position][1] if position in nodes else (old,))
     )
-    outputs = tuple(_moved_argument(output, moved) for output in program.outputs)
+    outputs = tuple(moved_argument(output, moved) for output in program.outputs)
     program = replace(program, nodes=made, outputs=outputs, notes=(*program.notes, *notes, *gone))
     return with_nodes(program, live_nodes(program))
 
 
-class _StorageUses:
-    """Which nodes, by position, read and write each storage."""
-
-    def __init__(self, program: ir.Program) -> None:
-        self.nodes = program.nodes
-        self.readers: dict[str, dict[int, None]] = {}
-        self.writer: dict[ir.Ref, int] = {}
-        self.versions: dict[str, int] = {}
-        self.returned = {view.ref.storage for output in program.outputs for view in ir.views_of(output)}
-        self.awaited = {ref.storage for node in program.nodes for ref in ir.awaited_refs(node)}
-        for position, node in enumerate(program.nodes):
-            for ref in ir.reads(node):
-                self.readers.setdefault(ref.storage, {})[position] = None
-            for ref in ir.writes(node):
-                self.writer[ref] = position
-                self.versions[ref.storage] = self.versions.get(ref.storage, 0) + 1
-
-
-def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, ir.Buffer]) -> _Concat | None:
+def _find_concat(storage: str, uses: StorageUses, table: Mapping[str, ir.Buffer]) -> _Concat | None:
     """The concatenation that fills a storage, if its consumer can be split; else None."""
     count = uses.versions[storage]
     readers = tuple(uses.readers.get(storage, ()))
@@ -137,49 +117,11 @@ def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, ir.Buffer
     writers = [uses.nodes[uses.writer[ir.Ref(storage, version)]] for version in range(count)]
     if any(ir.awaited_refs(writer) for writer in writers):
         return None
-    found = _find_slices(writers, table[storage])
-    if found is None or any(_is_overwritten(made.kernel, readers[0], uses) for made in found[1]):
+    found = find_slices(writers, table[storage])
+    if found is None or any(is_overwritten(made.kernel, readers[0], uses) for made in found[1]):
         return None
     axis = _concat_axis(consumer, last, table[storage], found[0])
     return None if axis is None else _Concat(found[1], last, readers[0], axis, store)
-
-
-def _find_slices(writers: Sequence[ir.Node], buffer: ir.Buffer) -> tuple[int, tuple[_Slice, ...]] | None:
-    """The concatenated dim, and the slices in their order along it; None if they do not fill the buffer exactly."""
-    slices: list[_Slice] = []
-    seams: dict[int, None] = {}
-    for writer in writers:
-        store = pure_store(writer) if isinstance(writer, ir.Kernel) else None
-        if not isinstance(writer, ir.Kernel) or store is None:
-            return None
-        extents = extents_of(writer.axes)
-        at = delinearize(store.index, buffer.size, buffer.stride, extents)
-        if at is None:
-            return None
-        part = (0, 0)
-        for dim, (coordinate, size) in enumerate(zip(at, buffer.size, strict=True)):
-            # a coordinate that covers its whole dim is an axis of that extent; along the concatenated dim it is not
-            if as_int(size) == 1 or (isinstance(coordinate, Symbol) and extents[coordinate] == size):
-                continue
-            low, high = interval(coordinate, extents)
-            if low is None or high is None:
-                return None
-            seams[dim] = None
-            part = (low, high + 1 - low)
-        slices.append(_Slice(writer, store, *part))
-    if len(seams) != 1:
-        return None
-    (dim,) = seams
-    slices.sort(key=lambda s: s.start)
-    ends = [0, *(s.start + s.length for s in slices)]
-    whole = all(s.start == end and s.length > 0 for s, end in zip(slices, ends, strict=False))
-    return (dim, tuple(slices)) if whole and as_int(buffer.size[dim]) == ends[-1] else None
-
-
-def _is_overwritten(kernel: ir.Kernel, position: int, uses: _StorageUses) -> bool:
-    """Whether a storage that a kernel reads is overwritten before the node at `position` has run."""
-    following = [ir.Ref(ref.storage, ref.version + 1) for ref in ir.reads(kernel)]
-    return any(uses.writer.get(ref, position + 1) <= position for ref in following)
 
 
 def _concat_axis(consumer: ir.Kernel, last: ir.Ref, buffer: ir.Buffer, dim: int) -> ir.Axis | None:
@@ -218,7 +160,7 @@ def _consumer_of_slice(consumer: ir.Kernel, concat: _Concat, version: int) -> ir
         if wanted.ref != concat.last:
             return None
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
-        if point is None:  # `_find_slices` has solved the same layout
+        if point is None:  # `find_slices` has solved the same layout
             raise ValueError(f"{wanted.ref}[{wanted.index}] is no element of its slice")
         return b.splice(part.kernel.body, point, effects=drop_effect)[value]
 
@@ -230,22 +172,3 @@ def _consumer_of_slice(consumer: ir.Kernel, concat: _Concat, version: int) -> ir
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
     name = consumer.name if version == 0 else f"{consumer.name}_{version}"
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
-
-
-def _with_versions(node: ir.Node, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Node:
-    """The node with the last version in place of the only one, if it is an extern that reads it."""
-    if not isinstance(node, ir.Extern) or moved.keys().isdisjoint(ir.reads(node)):
-        return node
-    args = tuple(_moved_argument(arg, moved) for arg in node.args)
-    return replace(node, args=args, kwargs=tuple((name, _moved_argument(value, moved)) for name, value in node.kwargs))
-
-
-def _moved_argument(value: ir.Argument, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Argument:
-    """An argument in which the moved versions are replaced."""
-    match value:
-        case ir.View(ref=ref) if ref in moved:
-            return replace(value, ref=moved[ref])
-        case tuple():
-            return tuple(_moved_argument(item, moved) for item in value)
-        case _:
-            return value
