@@ -203,6 +203,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "answer.option == NATIVE",
         "answer.option == EXTERN",
     ),
+    Mutant(
+        "concat-seam-moved",
+        "minductor.passes.loop_order.whole_concat",
+        "_whole_kernel",
+        'b.op("where", b.op("lt", at',
+        'b.op("where", b.op("le", at',
+    ),
+    Mutant("part-shift-dropped", "minductor.passes.split.pieces", "_Piece.softmax", 'b.op("sub", x, shift)', "x"),
     # --- rewrites of products
     Mutant("pack-changing-weight", PACK, "has_frozen_weight", "site.is_frozen(right)", "right"),
     Mutant("pack-small", PACK, "pays", "sums >= LEAST_ALONE", "sums >= 0"),

@@ -488,6 +488,21 @@ def answers(patch: pytest.MonkeyPatch, asking: ModuleType, choice: str, options:
     patch.setattr(asking, "learned", on_it)
 
 
+@pytest.mark.must_fail_under("concat-seam-moved")
+@pytest.mark.devices("interpret")
+@canonical
+def test_slices_that_are_not_aligned(compiled: Compile) -> None:
+    compiled(lambda x, y: torch.cat([x * 2, y], 1), torch.randn(8, 5), torch.randn(8, 6))
+
+
+@pytest.mark.must_fail_under("part-shift-dropped")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_softmax_in_parts(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "fastest", lambda prices: [*prices][-1])
+    compiled(lambda x: torch.softmax(x * 60, 1), torch.randn(2, 20_000), options={"variant": "cut"})
+
+
 @pytest.mark.must_fail_under("learned-cut-turned")
 @pytest.mark.devices("interpret")
 def test_a_row_that_was_learned_to_stay_whole(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
