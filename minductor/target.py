@@ -42,7 +42,7 @@ class Machine:
     matrix: float  # operations a second of the matrix units, on 16-bit values; half as many on values twice as wide
     launch: float  # seconds of the launch of a kernel
     program: float  # seconds from the end of a program to the first load of the next one
-    join: float  # seconds of a reduction over the threads of a program of one warp; 16 warps take twice as long
+    join: float  # seconds of a reduction over the threads of a program; times `crossing` of its warps
     sector: float  # seconds for each piece of memory of less than 32 bytes, on all multiprocessors
     access: float  # seconds of a load or store of one thread, on all multiprocessors
     exchange: float  # seconds for each result of a reduction that moves to another thread, on all multiprocessors

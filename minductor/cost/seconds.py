@@ -124,6 +124,11 @@ def norm(programs: int, blocks: int, target: Target) -> float:
     return 1 + (most - 1) * min(1.0, max(0.0, share))
 
 
+def crossing(warps: int) -> float:
+    """How many times as long as `Machine.join` a reduction over the threads of so many warps takes."""
+    return 1.5 + warps / 32 if warps > 1 else 0.5  # within a warp no value passes through shared memory
+
+
 def spill_seconds(registers: float, threads: int, resident: int, machine: Machine) -> float:
     """The seconds that one program takes of the caches for registers of each thread that do not fit."""
     if registers <= 0:
@@ -382,7 +387,7 @@ class _Pricer:
             if prod(self.blocks[axis] for axis in op.reduced_axes) > 1:
                 is_carried = not self.walked.isdisjoint(op.reduced_axes)  # complete behind the walk, else at each step
                 times = 1 if is_carried else max(walk.times for walk in self.walks if p in walk.positions)
-                total += times * machine.join * (1 + warps / 16) * len(op.args) ** 0.5
+                total += times * machine.join * crossing(warps) * len(op.args) ** 0.5
         return total
 
     def work(self, walk: _Walk) -> float:

@@ -20,6 +20,7 @@ from minductor.cost.seconds import (
     SECTOR,
     WIDEST,
     Cost,
+    crossing,
     norm,
     spill_seconds,
 )
@@ -394,7 +395,7 @@ class _Pricer:
         products = shape.product.products if shape.product else 0
         for join in shape.joins[products:]:
             times = self.tile.walks if self.tile.down and join.reduced != self.tile.down else 1
-            total += times * machine.join * (1 + warps / 16) * join.values**0.5
+            total += times * machine.join * crossing(warps) * join.values**0.5
         return total
 
     def matrix_seconds(self) -> float:

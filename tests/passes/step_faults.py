@@ -111,6 +111,7 @@ FAULTS = (
     Fault("Hold", "refusal", "or threads > target.max_threads", ""),
     Fault("Hold", "refusal", "fewest <= row <=", "0 <= row <="),
     Fault("Hold", "refusal", "else threads)", "else target.warp_size)"),
+    Fault("Hold", "refusal", " or _is_narrow(draft))", " or True)"),
     Fault("Hold", "refusal", "min(LONGEST_HELD, MOST_HELD * threads)", "LONGEST_HELD"),
     Fault("Hold", "refusal", "elif draft.is_outer or", "elif"),
     Fault("align", "nest", "found.vector))", "found.vector) // 4)"),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from minductor.analysis.both_ways import both_ways
 from minductor.cost.registers import alive_at_once, words
+from minductor.ir.program.nodes import Load
 from minductor.passes.rewriting.online import online
 from minductor.passes.schedule.draft import Draft, Level, power_of_two
 from minductor.passes.schedule.product_tiles import product_tiles
@@ -22,6 +23,7 @@ OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are red
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
 FEWEST_HELD, MOST_HELD = 2, 64  # elements of a row for each thread
 SHARED_WARPS = 4  # of a program that holds several short rows, at most
+NARROW = 2  # bytes of a value of which one thread may add up many
 WALKED = 16  # elements of a block of a row for each thread, where a number of warps walks it
 SPARE_REGISTERS = 32  # of a thread, beside the values of its row
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
@@ -32,8 +34,9 @@ class Hold(NamedTuple):
     """Holds whole rows in registers: a persistent reduction. `warps`: of a program; 0 lets the size of the tile decide.
 
     Legal for rows of known length. With a number of warps it must be contiguous rows that are no shorter than two and
-    no longer than 64 elements a thread; four warps or fewer hold several rows that are no shorter than two elements a
-    thread of one warp.
+    no longer than 64 elements a thread. Four warps or fewer hold several rows, which are no shorter than two elements
+    for each thread of one warp. Fewer than four hold rows of at most 16 bits only: wider values gain nothing, since
+    memory takes longer to bring them, and each thread would add up more of them, which loses bits.
     """
 
     warps: int = 0
@@ -51,6 +54,7 @@ class Hold(NamedTuple):
         else:
             fewest = FEWEST_HELD * (target.warp_size if self.warps <= SHARED_WARPS else threads)
             is_legal = fewest <= row <= min(LONGEST_HELD, MOST_HELD * threads)
+            is_legal = is_legal and (self.warps >= SHARED_WARPS or _is_narrow(draft))
         if not is_legal:
             return None
         held = (draft.level(n, "tile", block=power_of_two(e)) for n, e in zip(draft.joined, known, strict=True))
@@ -67,6 +71,12 @@ class Hold(NamedTuple):
         most = target.registers // (2 * threads)
         alive = max((sum(map(words, ops)) for ops in alive_at_once(draft.kernel.body, draft.joined)), default=0)
         return most if alive * row // threads + SPARE_REGISTERS <= most < target.thread_registers else 0
+
+
+def _is_narrow(draft: Draft) -> bool:
+    """Whether no loaded value has more than 16 bits."""
+    loads = (op.attrs for op in draft.kernel.body.ops if isinstance(op.attrs, Load))
+    return all(draft.touches.buffers[load.ref.storage].dtype.itemsize <= NARROW for load in loads)
 
 
 class Walk(NamedTuple):
