@@ -96,11 +96,11 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
             tile = tile._replace(threads=min(target.max_threads, max(tile.threads, row // MOST_HELD)))
         found.append(tile)
         few = max(target.warp_size, _power_of_two(prod(tile.blocks) // USUALLY_HELD))
-        if few < tile.threads:
+        if few < tile.threads and not shape.scans:
             found.append(tile._replace(threads=few))
     if row > target.looped_block or not found:
         found.append(_walked(shape, target, contiguous, joined, target.looped_block))
-    for threads in WALKERS:
+    for threads in WALKERS if not shape.scans else ():
         if threads * WALKED < shape.points(shape.joined) and threads <= target.max_threads:
             tile = _walked(shape, target, contiguous, joined, threads * WALKED)
             found.append(tile._replace(threads=threads))

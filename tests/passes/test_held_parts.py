@@ -116,7 +116,7 @@ def test_special_values_are_those_of_eager(data: st.DataObject, row: int) -> Non
 
 @pytest.mark.parametrize(
     ("rows", "row", "parts"),
-    [(1024, 128256, 16), (4096, 32000, 4), (512, 262144, 32), (4096, 4096, 0), (8192, 8192, 0)],
+    [(1024, 128256, 16), (4096, 32000, 0), (512, 262144, 32), (4096, 4096, 0), (8192, 8192, 0)],
 )
 def test_statistics_of_long_rows_are_cut_where_that_is_faster(rows: int, row: int, parts: int) -> None:
     made = split(softmax(rows, row), SM_90)
