@@ -181,8 +181,12 @@ NORMS: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
-@pytest.mark.parametrize(("target", "length"), [("sm_80", 4097), ("sm_90", 4097), ("sm_90", 50257)])
-@pytest.mark.parametrize("name", NORMS)
+WIDE = [(name, target, 4097) for name in NORMS for target in ("sm_80", "sm_90")]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "length"), [*WIDE, ("softmax", "sm_90", 50257), ("rms_norm", "sm_90", 50257)]
+)
 def test_the_price_takes_vectors_of_16_bytes(name: str, length: int, target: str) -> None:
     fn, weights = NORMS[name]
     with torch.device("meta"):

@@ -30,7 +30,7 @@ NEVER = 1e9  # as `finish.TIE`: no launch is worth saving
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = {
     "sum": (lambda x: x.sum(), lambda: (torch.randn(LENGTH),)),
     "sum of an odd length": (lambda x: x.sum(), lambda: (torch.randn(300_007),)),
-    "mean": (lambda x: (x * 2).mean(), lambda: (torch.randn(LENGTH).bfloat16(),)),
+    "mean": (lambda x: (x * 2).mean(), lambda: (torch.randn(4 * LENGTH).bfloat16(),)),
     "amax": (lambda x: x.amax(), lambda: (torch.randn(LENGTH),)),
     "argmax": (lambda x: x.argmax(), lambda: (torch.randint(-5, 5, (LENGTH,)),)),
     "var": (lambda x: x.var(), lambda: (torch.randn(LENGTH) + 9,)),

@@ -231,8 +231,8 @@ Change = Callable[[str], str]
     [
         (lambda text: text.replace("parts 1 finish 1", "parts 1"), "a version is made once, before its readers"),
         (lambda text: text.replace("finish 1", "finish 2"), RULE),  # no part is left whose programs count
-        (lambda text: text.replace("tile i2 by 512", "grid i2 by 64"), RULE),  # several programs
-        (lambda text: text.replace("arg0@0[2048*i0 + i1]", "k0_part0@0[2048*i0 + i1]"), RULE),  # too early
+        (lambda text: text.replace("tile i2 by 1024", "grid i2 by 64"), RULE),  # several programs
+        (lambda text: text.replace("arg0@0[1024*i0 + i1]", "k0_part0@0[2048*i0 + i1]"), RULE),  # too early
         (lambda text: text.replace("load k0_part0@0[i2]", "load buf1@0[i2]"), RULE),  # what the same part writes
     ],
 )
