@@ -51,9 +51,9 @@ class Machine:
     resident_programs: int  # programs that one multiprocessor runs at once
 
 
-# Fitted to half of the kernels measured on an H100 and rounded (benchmarks/cost_model.md), but for the bandwidth, which
-# is that of an H200: its decisions serve an H100 as well, whose slower memory hides more of the rest. `atomic` is not
-# fitted: since Kepler (its white paper) such operations come one a clock, and 1e-9 is two clocks.
+# An H200. Fitted to half of the kernels measured on an H100, which has the same multiprocessors, and rounded, but for
+# the bandwidth (benchmarks/cost_model.md). Its decisions serve an H100 as well, whose slower memory hides more of the
+# rest. `atomic` is not fitted: since Kepler (its white paper) such operations come one a clock, and 1e-9 is two clocks.
 # The machines below follow from it by the bandwidths and rates of their data sheets.
 HOPPER = Machine(
     bandwidth=4.16e12,
@@ -155,7 +155,7 @@ class Target:
     columns_per_block: int = 32  # neighbouring columns that a reduction down columns takes at once
     values_per_thread: int = 8
     max_warps: int = 16  # of one program
-    machine: Machine | None = None  # None: a GPU is priced as an H100, and notes say so
+    machine: Machine | None = None  # None: a GPU is priced as an H200, and notes say so
     cpu: CpuMachine = NOMINAL_CPU  # of a target for CPUs
     # Capabilities.
     has_descriptors: bool = False  # tensor descriptors (TMA)

@@ -1,19 +1,20 @@
 """What a scheduled kernel costs on a machine, in seconds.
 
 Takes a kernel with its schedule, the buffers, a target with machine numbers, and hints for unknown sizes. Gives a
-`Cost`. Refuses nothing: a target that states no machine numbers is priced with those of an H100.
+`Cost`. Refuses nothing: a target that states no machine numbers is priced with those of an H200.
 
 Four times are computed and then added as a norm, since each is partly hidden behind the others:
 
 - `memory`: bytes that come from or go to main memory, at the bandwidth of a copy. A row that a later walk reads again
   comes from the cache if all rows that are read at once fit there.
 - `cache`: what passes the second-level cache in all walks: bytes, pieces shorter than a sector, and accesses of a
-  thread, which are more where rows are not aligned; and the results of reductions that change threads.
+  thread, which are more where rows are not aligned; and the results of reductions that change threads. A row that is
+  walked again comes from the first-level cache as far as it fits there.
 - `arithmetic`: operations of all points, at the rate of simple operations.
 - `waiting`: how long one program takes, times how often the programs that run at once are replaced by the next ones.
 
-The exponent of the norm is smaller where a multiprocessor has room for one program only, and where there are few
-programs; with no more of them than multiprocessors nothing hides, and the times are added.
+The exponent of the norm is smaller where a multiprocessor has room for one program only that does not walk, and where
+there are few programs; with no more of them than multiprocessors nothing hides, and the times are added.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def test_a_gpu_that_states_no_machine_is_priced_as_another_and_a_note_says_so() 
         [note.figures for note in schedule(program, Env(Options(), each)).notes if isinstance(note, VariantNote)]
         for each in (target, replace(target, machine=None))
     ]
-    assert [f"{text}; as on an H100, since the target states no numbers of its machine" for text in texts[0]] == texts[
+    assert [f"{text}; as on an H200, since the target states no numbers of its machine" for text in texts[0]] == texts[
         1
     ]
 

@@ -196,7 +196,7 @@ class Scheduler:
         taken = fastest(prices)
         target = self.env.target
         is_guess = target.is_gpu and target.machine is None
-        as_on = "; as on an H100, since the target states no numbers of its machine" if is_guess else ""
+        as_on = "; as on an H200, since the target states no numbers of its machine" if is_guess else ""
         figures = price_list(prices, taken) + as_on
         known = tuple((name, tuple(each)) for name, each in prices.items())
         self.notes.append(VariantNote("schedule", kernel.name, taken, "cost", tuple(prices), figures, known))

@@ -1,0 +1,53 @@
+"""Which recipe the prices take for rows of a length on an H200, where the fastest one was measured.
+
+Takes rows of 2**27 elements without memory. Gives nothing. `benchmarks/cost_model.md` has the measurements. A length
+stands here if other recipes take at least 1.05 times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import minductor
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {  # with the number of weights
+    "softmax": (lambda x: torch.softmax(x, -1), 0),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, w.shape, w, b), 2),
+}
+NARROW, WIDE = torch.bfloat16, torch.float32
+
+
+def compiled(name: str, length: int, dtype: torch.dtype) -> minductor.Compilation:
+    fn, weights = FUNCTIONS[name]
+    sizes = [(2**27 // length, length), *[(length,)] * weights]
+    with torch.no_grad():
+        return minductor.compile_only(fn, *(torch.empty(size, dtype=dtype, device="meta") for size in sizes))
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "dtype", "fastest"),
+    [
+        ("layer_norm", 1000, NARROW, {"persistent1", "persistent2"}),
+        ("softmax", 1000, WIDE, {"persistent4"}),  # a thread adds up few values
+        ("layer_norm", 4097, NARROW, {"aligned4"}),
+        ("softmax", 8192, NARROW, {"persistent4", "persistent8"}),
+        ("softmax", 32768, NARROW, {"looped16"}),
+        ("softmax", 65536, NARROW, {"looped32"}),  # in registers it takes 3.4 times as long
+        ("layer_norm", 65536, NARROW, {"looped16", "looped32"}),  # in registers 7.6 times
+    ],
+)
+def test_the_fastest_recipe_is_taken(name: str, length: int, dtype: torch.dtype, fastest: set[str]) -> None:
+    (graph,) = compiled(name, length, dtype).graphs
+    (taken,) = {taken for _, taken, _, _, _ in graph.report.variants} - {"whole"}
+    assert taken in fastest
+
+
+@pytest.mark.parametrize(("dtype", "sums"), [(NARROW, 2), (WIDE, 3)])
+def test_a_mean_of_16_bit_values_is_not_corrected(dtype: torch.dtype, sums: int) -> None:
+    """The third sum is that of the distances from a rounded mean."""
+    assert compiled("layer_norm", 1024, dtype).source.count("tl.sum(") == sums
