@@ -43,7 +43,8 @@ RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "
 RECIPES = (
     *("persistent", "online", "looped", "unrolled", "columns64", "columns128", "square", "square64", "product"),
     *("persistent1", "persistent2", "persistent4", "persistent8", "persistent16", "persistent32"),
-    *("looped16", "looped32", "rows_beside_columns"),
+    *("looped16", "looped32", "rows_beside_columns", "rows_beside_columns8", "rows_beside_columns16"),
+    "rows_beside_columns32",
     *("aligned1", "aligned2", "aligned4", "aligned8", "aligned16", "aligned32"),
     *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter", "scatter_blocks"),
     *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),

@@ -86,6 +86,7 @@ PIPELINE = (
     Stage("order", "minductor.passes.order.order:order", "program", "program"),
     Stage("merge_axes", "minductor.passes.merge_axes.merge_axes:merge_axes", "program", "program"),
     Stage("schedule", "minductor.passes.schedule.schedule:schedule", "program", "program"),
+    Stage("approximate", "minductor.passes.approximate.approximate:approximate", "program", "program"),
     Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program", steps=BUNDLE_STEPS),
     Stage("access", "minductor.passes.access.access:access", "program", "program"),
     Stage("partition", "minductor.passes.partition.partition:partition", "program", "program"),

@@ -116,6 +116,9 @@ SPELLINGS: Mapping[str, Spelling] = {
     "sigmoid": Spelling(
         "1.0 / (1.0 + libdevice.exp(-{0}))", "md_sigmoid_{t}({0})", triton_f64="1 / (1 + libdevice.exp(-{0}))"
     ),
+    # exp by one instruction, exp2.approx; off by at most 2**-16, as ops.py says
+    "fast_exp": Spelling("tl.exp({0})", "md_exp_{t}({0})"),
+    "fast_sigmoid": Spelling("1.0 / (1.0 + tl.exp(-{0}))", "md_sigmoid_{t}({0})"),
     "add": _wrapping("add", "+"),
     "sub": _wrapping("sub", "-"),
     "mul": _wrapping("mul", "*", "{0} & {1}"),

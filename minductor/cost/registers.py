@@ -18,7 +18,9 @@ from minductor.ir.program.nodes import EFFECTS, Body, Op, Reduce
 from minductor.ir.program.ops import op_cost
 
 # functions whose code on a GPU has no branch that matters
-STRAIGHT = frozenset(("exp", "exp2", "expm1", "log", "log2", "log10", "sigmoid", "rsqrt", "erfc", "digamma"))
+STRAIGHT = frozenset(
+    ("exp", "exp2", "expm1", "log", "log2", "log10", "sigmoid", "fast_exp", "fast_sigmoid", "rsqrt", "erfc", "digamma")
+)
 LEAST_BRANCHING = 4  # operations: functions that take fewer have no branches
 WORD = 4  # bytes of a register
 DOUBLE = 4  # times as long double precision takes: there are half as many units, and divisions take many steps

@@ -50,6 +50,7 @@ LONE = 4  # a multiprocessor draws so many times its share of the memory's bandw
 SPILL = 32 * WORD
 FIRST_BYTES = 192 * 1024  # of the cache beside the units of a multiprocessor, for rows that are walked again
 SPILLED_BYTES = 64 * 1024  # of that cache, for spilled registers
+EXCHANGED = 0.2  # of `Machine.exchange` that each warp's part of a result takes, where warps share a reduction
 NEARER = 8  # times as fast as the second-level cache is that cache
 
 
@@ -338,11 +339,11 @@ class _Pricer:
     @cached_property
     def registers(self) -> float:
         """The registers of a thread: the values of a row that live at once, or the accumulators of a walk."""
-        if self.walked:
-            return FIXED_REGISTERS + max(map(self.accumulators, self.walks)) / self.threads
-        alive = alive_at_once(self.kernel.body, self.reduced)
+        rows = self.reduced - self.walked  # that are held, in a walk over other axes as well
+        alive = alive_at_once(self.kernel.body, rows) if rows or not self.walked else ()
         most = max((sum(words(op) * self.lanes(op) for op in ops) for ops in alive), default=0)
-        return FIXED_REGISTERS + most / self.threads
+        carried = max(map(self.accumulators, self.walks)) if self.walked else 0
+        return FIXED_REGISTERS + (most + carried) / self.threads
 
     def lanes(self, op: Op) -> int:
         """The values of an op for which registers are held: none for the part of a block behind the end of an axis."""
@@ -395,15 +396,28 @@ class _Pricer:
         """The operations of one run of a walk."""
         return sum(self.elements(self.ops[p]) * op_work(self.ops[p]) for p in walk.positions)
 
-    def exchanged(self) -> int:
-        """The results of reductions that change threads: memory is contiguous along another axis than they reduce."""
-        if not self.order or self.walked or self.order[-1] not in self.reduced:
+    def exchanged(self) -> float:
+        """The results of reductions that change threads: memory is contiguous along another axis than they reduce.
+
+        Where several warps have parts of one result, each part passes shared memory. `EXCHANGED` is a part's share.
+        """
+        loads = [access for access in self.accesses.values() if isinstance(access.attrs, Load)]
+        moved = 0.0
+        for op in self.ops:
+            if not isinstance(op.attrs, Reduce) or prod(self.blocks[axis] for axis in op.reduced_axes) == 1:
+                continue
+            lanes = [n for each in loads if (n := self.lanes_beside(each, op.attrs.axes))]
+            if lanes:
+                parts = self.threads / max(self.target.warp_size, *lanes)
+                moved += prod(self.blocks[axis] for axis in op.axes) * parts * EXCHANGED if parts > 1 else 0
+        return self.programs * moved
+
+    def lanes_beside(self, access: _Access, reduced: Sequence[str]) -> int:
+        """The threads that load a stretch of memory along axes that are not reduced; 0 if it is along one that is."""
+        along = [axis for axis, step in access.steps.items() if step in (1, -1) and self.blocks[axis] > 1]
+        if not along or not set(along).isdisjoint(reduced):
             return 0
-        inner, *outer = reversed(self.order)
-        steps = [access.steps for access in self.accesses.values() if isinstance(access.attrs, Load)]
-        is_outer = any(each[axis] in (1, -1) for each in steps if each[inner] not in (0, 1, -1) for axis in outer)
-        joins = (op for op in self.ops if isinstance(op.attrs, Reduce)) if is_outer else ()
-        return self.programs * sum(prod(self.blocks[axis] for axis in op.axes) for op in joins)
+        return max(1, self.blocks[along[0]] * access.size // WIDEST)
 
 
 def access_bytes(index: Expr, kernel: Kernel, buffer: Buffer, hints: Hints) -> int:

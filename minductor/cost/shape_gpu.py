@@ -12,6 +12,7 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from minductor.cost.seconds import (
+    EXCHANGED,
     FIRST_BYTES,
     FIXED_REGISTERS,
     LONE,
@@ -33,6 +34,8 @@ COLUMNS, ROWS = 32, 64  # columns that a program reduces side by side, and eleme
 CUT = 2  # launches of a reduction in parts: of the parts, and of the kernel that joins them
 LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
 USUALLY_HELD, MOST_HELD = 32, 64  # elements of a row for each thread
+WARP_ROW = 256  # elements of a row that a warp loads at once, where rows and columns are reduced
+HELD_BESIDE = (8, 16, 32)  # values that a thread then holds
 WALKED, WALKERS = 16, (512, 1024)  # elements for each thread of so many that walk a long row
 NEAR_NORM = 1.5  # at least, as the norm of a Cost, where all data fit half of the second-level cache: waits are short
 PRODUCT_SIDE = 128  # rows and columns of a tile of a matrix product, at most
@@ -78,7 +81,7 @@ def _tiles(shape: Shape, target: Target) -> list[_Tile]:
     row = prod(_power_of_two(shape.extents[n]) for n in joined)
     first = contiguous[0] if contiguous else None
     if down := _down(shape, first):
-        return [_both_ways(shape, target, down)]
+        return [_both_ways(shape, target, down, values) for values in HELD_BESIDE]
     if not joined:
         values = target.tile_values(shape.points(shape.every))
         sizes = [(values, values), *([(SQUARE, SIDE)] if len(contiguous) > 1 else [])]
@@ -123,14 +126,15 @@ def _down(shape: Shape, contiguous: int | None) -> int:
     return 0 if one & other else one if other >> contiguous & 1 else other if one >> contiguous & 1 else 0
 
 
-def _both_ways(shape: Shape, target: Target, down: int) -> _Tile:
-    """The tile of a kernel that reduces rows and columns: some rows, whole."""
+def _both_ways(shape: Shape, target: Target, down: int, values: int) -> _Tile:
+    """The tile of a kernel that reduces rows and columns: some rows, whole, of which a thread holds so many values."""
     across = [n for n in range(len(shape.extents)) if (shape.joined & ~down) >> n & 1]
     blocks = {n: _power_of_two(shape.extents[n]) for n in across}
-    rows = [n for n in range(len(shape.extents)) if down >> n & 1]
-    held = blocks | _split(shape, rows, max(1, target.max_persistent_row // prod(blocks.values())))
+    row, rows = prod(blocks.values()), [n for n in range(len(shape.extents)) if down >> n & 1]
+    threads = target.warp_size * min(max(1, row // WARP_ROW), target.max_warps)
+    held = blocks | _split(shape, rows, max(1, values * threads // row))
     walks = prod(-(-shape.extents[n] // held[n]) for n in rows)
-    return _tile(shape, target, [], held, 1, 1)._replace(walks=walks, down=down)
+    return _tile(shape, target, [], held, 1, 1)._replace(threads=threads, walks=walks, down=down)
 
 
 def _cut(shape: Shape, target: Target, tile: _Tile) -> _Tile | None:
@@ -209,7 +213,7 @@ class _Pricer:
         busy = min(1.0, self.programs / multiprocessors)
         waves = max(1.0, self.programs / (self.resident * multiprocessors))
         spilled = spill_seconds(self.registers - self.most_registers, self.tile.threads, self.resident, machine)
-        cached = sum(map(self.cached, shape.touches)) + self.programs * spilled
+        cached = sum(map(self.cached, shape.touches)) + self.programs * (spilled + self.exchanged())
         corner = self.corner
         rest = (work for work in shape.work if not corner or work.axes & corner != corner)
         work = sum(self.runs(w.axes) * w.operations * (w.passes if self.is_walked else 1) for w in rest)
@@ -259,6 +263,20 @@ class _Pricer:
             return 0.0
         row = touch.itemsize * self.shape.points(self.shape.joined & touch.axes)
         return min(1.0, FIRST_BYTES / (row * self.resident)) * (1 - 1 / NEARER)
+
+    def exchanged(self) -> float:
+        """The seconds in which a program adds up the parts that its warps have of the columns' sums."""
+        first = next(iter(self.shape.contiguous()), None)
+        if first is None or self.tile.down:  # as many warps as hold a row have no parts of one column
+            return 0.0
+        moved = 0.0
+        for join in self.shape.joins:
+            if not join.reduced >> first & 1:
+                size = min(touch.itemsize for touch in self.shape.touches if touch.steps[first] == 1)
+                lanes = max(self.target.warp_size, self.tile.blocks[first] * size // WIDEST)
+                results = prod(block for n, block in enumerate(self.tile.blocks) if join.kept >> n & 1)
+                moved += results * join.values * self.tile.threads / lanes
+        return moved * EXCHANGED * self.machine.exchange
 
     def unlike(self, touch: Touch) -> float:
         """The pieces of memory that a tile needs where data decide, by element: it may need some again and again.

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
@@ -43,6 +44,7 @@ def traced(
     with ExitStack() as stack:
         if mode is not None:
             stack.enter_context(mode)
+            stack.enter_context(enable_python_dispatcher())  # else C++ asks for sizes as numbers, which makes guards
         stack.enter_context(torch.no_grad())
         if value_key == "val":  # an ATen graph has no autocast left, whatever region the user has entered
             stack.enter_context(torch._C._DisableAutocast())

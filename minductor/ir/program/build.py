@@ -465,8 +465,9 @@ def combine(name: str, dtype: DType) -> ir.Combine:
             return ir.Combine(name, (-math.inf, 0.0), _log_sum_exp(b, dtype))
         case "welford":
             return ir.Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
-        case "online_softmax":
-            return ir.Combine(name, (-math.inf, -math.inf, 0.0), _online_softmax(b, dtype))
+        case "online_softmax" | "fast_online_softmax":
+            exp = "exp" if name == "online_softmax" else "fast_exp"
+            return ir.Combine(name, (-math.inf, -math.inf, 0.0), _online_softmax(b, dtype, exp))
         case _:
             raise ValueError(f"unknown way to combine: {name!r}")
 
@@ -535,11 +536,11 @@ def _welford(b: Builder, dtype: DType) -> ir.Body:
     return b.build([mean, b.op("add", b.op("add", s0, s1), cross), n])
 
 
-def _online_softmax(b: Builder, dtype: DType) -> ir.Body:
+def _online_softmax(b: Builder, dtype: DType, exp: str) -> ir.Body:
     """(maximum, shift, sum of exp(x - shift)), after Milakov and Gimelshein (2018), whose shift is the maximum."""
     m0, h0, s0, m1, h1, s1 = (b.parameter(k, dtype) for k in range(6))
     shift, low = b.op("maximum", h0, h1), b.op("minimum", h0, h1)
-    factor = b.op("where", b.op("eq", h0, h1), b.constant(1.0, dtype), b.op("exp", b.op("sub", low, shift)))
+    factor = b.op("where", b.op("eq", h0, h1), b.constant(1.0, dtype), b.op(exp, b.op("sub", low, shift)))
     second = b.op("gt", h1, h0)
     larger, smaller = b.op("where", second, s1, s0), b.op("where", second, s0, s1)
     return b.build([b.op("maximum", m0, m1), shift, b.op("add", b.op("mul", smaller, factor), larger)])

@@ -36,6 +36,7 @@ POINTWISE: Mapping[str, PointwiseOp] = {
     **_row(1, 1, "neg abs sign floor ceil round trunc square relu bitwise_not logical_not"),
     **_row(1, 4, "sqrt reciprocal rsqrt"),
     **_row(1, 10, "exp exp2 expm1 log log2 log10 log1p sigmoid tanh sin cos tan"),
+    **_row(1, 4, "fast_exp fast_sigmoid"),  # off by at most 2**-16 of the value
     **_row(1, 15, "erf erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma digamma"),
     **_row(1, 40, "i0 i0e i1 i1e k0 k0e k1 k1e erfcx ndtri"),  # special functions
     **_row(1, 1, "isnan isinf signbit", "bool"),
@@ -87,4 +88,5 @@ COMBINES: Mapping[str, int] = {
     "logsumexp": 2,  # maximum, sum of exp(x - maximum)
     "welford": 3,  # mean, sum of squared distances, count
     "online_softmax": 3,  # maximum, shift, sum of exp(x - shift): see `softmax_terms` in build.py
+    "fast_online_softmax": 3,  # the same with fast_exp
 }

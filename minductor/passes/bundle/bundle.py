@@ -117,6 +117,9 @@ class _Groups:
         kept = {view.ref.storage for view in views_of(program.outputs)}
         own = (b for b in program.buffers if b.kind == "local" and b.name not in kept)
         self.local = {b.name: buffer_bytes(b, program.hints) for b in own}
+        for made in ({ref.storage for ref in writes(node)} for node in self.nodes if isinstance(node, Kernel)):
+            if len(made) > 1:  # the results of one kernel are alive at the same time anyway
+                self.local.update(dict.fromkeys(made.intersection(self.local), 0))
         self.has_sizes = bool(program.symbols) or any(map(defined_symbols, program.nodes))
         self.members: dict[int, list[int]] = {}
         self.bundles: dict[int, _Bundle] = {}

@@ -11,7 +11,7 @@ from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule import cpu_steps as cpu
 from minductor.passes.schedule.draft import Draft, Recipe, blank
 from minductor.passes.schedule.ordered_axes import ordered_axes
-from minductor.passes.schedule.reciprocal import divide_once, divide_with_rest
+from minductor.passes.schedule.reciprocal import divide_once, divide_with_rest, scale_by_powers
 from minductor.passes.schedule.short_axis import unroll_short_axis
 from minductor.passes.schedule.side_by_side import rows_side_by_side
 from minductor.target import Target
@@ -60,7 +60,7 @@ POINTWISE = (
 
 def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
-    kernel = divide_once(kernel, buffers)
+    kernel = scale_by_powers(divide_once(kernel, buffers))
     if target.lacks.isdisjoint(("fma", "fma f32", "fma f64")):
         kernel = divide_with_rest(kernel)
     start = blank(kernel, buffers, target, hints)._replace(ordered=ordered_axes(kernel, buffers))

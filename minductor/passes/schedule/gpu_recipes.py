@@ -11,6 +11,8 @@ them is always legal. Refuses nothing.
   so many warps walk it in larger blocks, so that more loads are in flight.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
 - `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.
+  `rows_beside_columns8` to `rows_beside_columns32`: by as few warps as load a row at once; each thread holds so many
+  elements.
 - `unrolled`: a short reduced axis along which memory is not contiguous is walked element by element.
 
 If several axes were merged into one, a tile is a block of memory only if its block of this axis divides the inner of
@@ -28,8 +30,8 @@ from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule.align import align
 from minductor.passes.schedule.draft import Draft, Recipe, blank
-from minductor.passes.schedule.gpu_steps import Hold, Spread, Walk, one_walk, product, rows_beside_columns, unroll
-from minductor.passes.schedule.reciprocal import divide_once
+from minductor.passes.schedule.gpu_steps import Hold, RowsBesideColumns, Spread, Walk, one_walk, product, unroll
+from minductor.passes.schedule.reciprocal import divide_once, scale_by_powers
 from minductor.target import Env
 
 # The warps that hold rows, and the elements that they hold at least: several short rows.
@@ -48,18 +50,21 @@ REDUCTIONS = (
     Recipe("looped", (Walk(), Spread())),
     *(Recipe(f"looped{warps}", (Walk(warps=warps), Spread())) for warps in (16, 32)),
     Recipe("online", (one_walk, Walk(), Spread())),
-    Recipe("columns64", (Walk(32), Spread(side=64))),
-    Recipe("columns128", (Walk(16), Spread(side=128))),
+    Recipe("columns64", (Walk(64, warps=4), Spread(side=64))),
+    Recipe("columns128", (Walk(32, warps=8), Spread(side=128))),
     Recipe("unrolled", (unroll, Spread())),
 )
-BOTH_WAYS = (Recipe("rows_beside_columns", (rows_beside_columns,)),)
+BOTH_WAYS = (
+    *(Recipe(f"rows_beside_columns{values}", (RowsBesideColumns(values),)) for values in (8, 16, 32)),
+    Recipe("rows_beside_columns", (RowsBesideColumns(),)),
+)
 ALL = (*PRODUCTS, *POINTWISE, *REDUCTIONS, *BOTH_WAYS)
 SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
 
 
 def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env, hints: Hints) -> dict[str, Draft]:
     """By the name of its recipe each legal draft of a kernel."""
-    kernel = divide_once(kernel, buffers)
+    kernel = scale_by_powers(divide_once(kernel, buffers))
     boxes = tuple(block_limits(kernel.body, kernel.axes))
     start = blank(kernel, buffers, env.target, hints)._replace(dots=find_dots(kernel), boxes=boxes)
     is_asked = env.options.block_access != "offsets"

@@ -26,6 +26,7 @@ SHARED_WARPS = 4  # of a program that holds several short rows, at most
 NARROW = 2  # bytes of a value of which one thread may add up many
 WALKED = 16  # elements of a block of a row for each thread, where a number of warps walks it
 SPARE_REGISTERS = 32  # of a thread, beside the values of its row
+WARP_ROW = 256  # elements of a row that a warp loads at once, if they have 16 bits
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
 AXES = 3  # of a tile, reduced ones not counted
 
@@ -83,14 +84,14 @@ class Walk(NamedTuple):
     """Walks rows block by block: a looped reduction. `elements`: of a block; 0 lets the target decide.
 
     `warps`: of a program; 0 lets the size of the block decide. Not legal for a row of one block that can be held, and
-    with a number of warps only for contiguous rows of several blocks.
+    with a number of warps alone only for contiguous rows of several blocks.
     """
 
     elements: int = 0
     warps: int = 0
 
     def __call__(self, draft: Draft) -> Draft | None:
-        if not draft.joined or (self.warps and not self.is_long(draft)):
+        if not draft.joined or (self.warps and not self.elements and not self.is_long(draft)):
             return None
         left = self.elements or self.warps * draft.target.warp_size * WALKED or self.usual(draft)
         last = draft.vector if draft.vector in draft.joined else draft.joined[-1]
@@ -124,27 +125,39 @@ class Walk(NamedTuple):
         return max(OUTER_PERSISTENT, target.max_tile_values // columns)
 
 
-def rows_beside_columns(draft: Draft) -> Draft | None:
+class RowsBesideColumns(NamedTuple):
     """Reduces rows and columns in one walk over some rows, each of which it holds whole in registers.
+
+    `values`: of each thread; then as many warps share a row as load each element of it once, so that no two warps add
+    up parts of the same column. 0 lets the size of the tile decide.
 
     Legal for a kernel that reduces both ways, with rows of known length that are no longer than the registers hold.
     """
-    ways = both_ways(draft.kernel.body, draft.kernel.axes, has_parts=True)
-    if ways is None:  # else fusion has found that a row can be held
-        return None
-    extents = {name: draft.touches.extents[name] for name in draft.joined if name in ways.columns}
-    known = {name: power_of_two(extent) for name, extent in extents.items() if extent is not None}
-    row = prod(known.values())
-    if len(known) < len(extents):
-        return None
-    left, walked = max(1, draft.target.max_persistent_row // row), list[Level]()
-    for name in reversed([name for name in draft.joined if name in ways.rows]):
-        extent = draft.touches.extents[name]
-        walked.insert(0, draft.level(name, "serial", block=left if extent is None else min(left, power_of_two(extent))))
-        left //= walked[0].block
-    held = (draft.level(name, "tile", block=known[name]) for name in draft.joined if name in known)
-    grid = (draft.level(name, "grid", block=1) for name in draft.kept)
-    return draft._replace(levels=(*grid, *held, *walked))
+
+    values: int = 0
+
+    def __call__(self, draft: Draft) -> Draft | None:
+        ways = both_ways(draft.kernel.body, draft.kernel.axes, has_parts=True)
+        if ways is None:  # else fusion has found that a row can be held
+            return None
+        extents = {name: draft.touches.extents[name] for name in draft.joined if name in ways.columns}
+        known = {name: power_of_two(extent) for name, extent in extents.items() if extent is not None}
+        row = prod(known.values())
+        if len(known) < len(extents):
+            return None
+        warps = min(max(1, row // WARP_ROW), draft.target.max_warps) if self.values else 0
+        values = self.values * warps * draft.target.warp_size or draft.target.max_persistent_row
+        if values < row and self.values:
+            return None
+        left, walked = max(1, values // row), list[Level]()
+        for name in reversed([name for name in draft.joined if name in ways.rows]):
+            extent = draft.touches.extents[name]
+            block = left if extent is None else min(left, power_of_two(extent))
+            walked.insert(0, draft.level(name, "serial", block=block))
+            left //= walked[0].block
+        held = (draft.level(name, "tile", block=known[name]) for name in draft.joined if name in known)
+        grid = (draft.level(name, "grid", block=1) for name in draft.kept)
+        return draft._replace(levels=(*grid, *held, *walked), warps=warps)
 
 
 def unroll(draft: Draft) -> Draft | None:

@@ -1,7 +1,9 @@
-"""Divides by a softmax's sum with one division for each row, and a product with the reciprocal for each element.
+"""Divides by a softmax's sum with one division for each row, and by a power of two with none.
 
-Takes a kernel, and the buffers where their types decide. Gives the kernel with one division for each row in place of
-one for each element; the same object if there is no such division. Refuses nothing.
+Takes a kernel, and the buffers where their types decide. Gives the kernel with a product in place of each such
+division, and one division for each row; the same object if there is no such division. Refuses nothing.
+
+A product with the reciprocal of a power of two is the quotient, bit for bit (`scale_by_powers`).
 
 A product with the reciprocal is off by at most one unit in the last of 24 bits. Where quotients are only stored with 16
 bits, rounding hides that (`divide_once`). Elsewhere two more operations correct it (`divide_with_rest`): of the
@@ -18,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import frexp
 
 from minductor.analysis.domain import extents_of
 from minductor.core.dtypes import F32, F64
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Buffer, Kernel, Op, Store
+from minductor.ir.program.nodes import Buffer, Constant, Kernel, Op, Store
 from minductor.passes.rewriting.online import maximum_of
 from minductor.passes.rewriting.prune import prune_body
+
+LARGEST_POWER = 126  # of two, whose reciprocal is a normal float32
 
 # From a dividend, the divisor and its reciprocal (positions in the body that is built) to the quotient.
 Quotient = Callable[[Builder, int, int, int], int]
@@ -35,6 +40,18 @@ def divide_once(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
     ops = kernel.body.ops
     wide = {arg for op in ops for arg in op.args if not _is_short_store(op, buffers)}
     divisions = {n for n in _divisions(ops) if ops[n].dtype == F32 and n not in wide}
+    return _replaced(kernel, divisions, lambda b, x, _, inverse: b.op("mul", x, inverse))
+
+
+def scale_by_powers(kernel: Kernel) -> Kernel:
+    """The kernel with a product in place of each division by a constant that is a power of two.
+
+    Both round the same number, as long as the reciprocal is a normal number: so for 2**-126 to 2**126.
+    """
+    ops = kernel.body.ops
+    places = range(len(ops))
+    powers = {n for n in places if ops[n].dtype in (F32, F64) and _is_power_of_two(ops[n])}
+    divisions = {n for n in places if ops[n].name == "div" and ops[n].args[1] in powers}
     return _replaced(kernel, divisions, lambda b, x, _, inverse: b.op("mul", x, inverse))
 
 
@@ -74,12 +91,27 @@ def _replaced(kernel: Kernel, divisions: set[int], quotient: Quotient) -> Kernel
         if position in divisions:
             row = op.args[1]
             if row not in inverse:
-                assert op.dtype is not None
-                inverse[row] = b.op("div", b.constant(1.0, op.dtype), place[row])
+                inverse[row] = _inverse(b, kernel.body.ops[row], place[row])
             place.append(quotient(b, args[0], place[row], inverse[row]))
         else:
             place.append(b.again(op, args))
     return replace(kernel, body=prune_body(b.build()))
+
+
+def _inverse(b: Builder, divisor: Op, position: int) -> int:
+    """The reciprocal of a divisor, which has this position in the new body."""
+    assert divisor.dtype is not None
+    if isinstance(divisor.attrs, Constant) and isinstance(divisor.attrs.value, float):
+        return b.constant(1.0 / divisor.attrs.value, divisor.dtype)
+    return b.op("div", b.constant(1.0, divisor.dtype), position)
+
+
+def _is_power_of_two(op: Op) -> bool:
+    """Whether an op is a constant whose reciprocal is exact."""
+    if not isinstance(op.attrs, Constant) or not isinstance(op.attrs.value, float):
+        return False
+    mantissa, exponent = frexp(op.attrs.value)
+    return abs(mantissa) == 0.5 and abs(exponent - 1) <= LARGEST_POWER
 
 
 def _is_short_store(op: Op, buffers: Mapping[str, Buffer]) -> bool:

@@ -335,7 +335,9 @@ class _Cutter:
         groups = self.by_reduction(wanted)
         if len(groups) > 1:
             made = [self.join(group, number, f"_{n}" if n else "") for n, group in enumerate(groups)]
-            if len({tuple((op.name, op.dtype) for op in kernel.body.ops) for kernel in made}) == 1:
+            written = [ref for kernel in made for ref in writes(kernel)]
+            is_alike = len({tuple((op.name, op.dtype) for op in kernel.body.ops) for kernel in made}) == 1
+            if is_alike and len(set(written)) == len(written):  # one kernel makes each version of a storage
                 return [*ends, *made]
         return [*ends, self.join(wanted, number, "")] if wanted or not scans else ends
 
