@@ -1,10 +1,10 @@
-"""`python benchmarks/gpu_models.py`: models on a GPU, inference and training, beside eager and TorchInductor, in one run.
+"""`python benchmarks/gpu_models.py`: models on a GPU, inference and training, beside eager and TorchInductor.
 
 Takes `--only`, a pattern of names, `--jobs`, `--mode` (that of both compilers), and `--out`, a file of JSON rows. Each
 model has a process: all of them compile first, at most `--jobs` at a time, then they measure one after the other.
 Prints for each model the median milliseconds of a step in eager, how many times as fast both compilers are, the sum of
-their kernels' times (one step under torch's profiler), and the CPU seconds of their first calls, compiled in the process
-itself. A step of inference is a call; of training forward, loss, backward, without an optimizer.
+their kernels' times (one step under torch's profiler), and the CPU seconds of their first calls, compiled in the
+process itself. A step of inference is a call; of training forward, loss, backward, without an optimizer.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def measure(name: str, mode: str, jobs: Any, turn: Any, ready: Any, rounds: int)
     """The rows of one model: compiled while others compile, measured alone."""
     found: list[tuple[dict[str, Any], Callable[[], Any]]] = []
     model = cases()[name]
-    with jobs:
+    with jobs:  # everything is compiled before anything is measured
         for dtype in model.dtypes:
             for is_training in (False, True):
                 torch._dynamo.reset()
@@ -275,7 +275,12 @@ def main() -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # so that its seconds are those of the process
     names = [name for name in cases() if re.search(given.only, name)]
     context = multiprocessing.get_context("spawn")
-    jobs, turn, ready, rows = context.Semaphore(given.jobs), context.Lock(), context.Barrier(len(names)), context.Queue()
+    jobs, turn, ready, rows = (
+        context.Semaphore(given.jobs),
+        context.Lock(),
+        context.Barrier(len(names)),
+        context.Queue(),
+    )
     started = [
         context.Process(target=serve, args=(name, given.mode, given.rounds, jobs, turn, ready, rows)) for name in names
     ]

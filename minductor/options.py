@@ -41,7 +41,18 @@ RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "
 
 # Names of recipes in `minductor/passes/schedule/`: for GPUs, then for CPUs.
 RECIPES = (
-    *("persistent", "online", "looped", "unrolled", "columns64", "columns128", "square", "square64", "product"),
+    *(
+        "persistent",
+        "online",
+        "looped",
+        "unrolled",
+        "columns64",
+        "columns64_long",
+        "columns128",
+        "square",
+        "square64",
+        "product",
+    ),
     *("persistent1", "persistent2", "persistent4", "persistent8", "persistent16", "persistent32"),
     *("looped16", "looped32", "rows_beside_columns", "rows_beside_columns8", "rows_beside_columns16"),
     "rows_beside_columns32",

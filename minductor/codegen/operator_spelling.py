@@ -137,6 +137,7 @@ SPELLINGS: Mapping[str, Spelling] = {
         triton_int="{0} // {1}",
         triton_f64="{0} / {1}",
     ),
+    "fast_div": Spelling("{0} / {1}", "{0} / {1}"),
     "truncdiv": Spelling(
         "libdevice.trunc(tl.div_rn({0}, {1}))",
         "__builtin_trunc{f}({0} / {1})",

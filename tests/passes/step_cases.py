@@ -452,6 +452,14 @@ def summed(*size: int, over: int) -> Sketch:
     return cases.reduced(size, (over,), "sum")
 
 
+def divided(by: float) -> Sketch:
+    """A matrix divided by a constant."""
+    s = Sketch((30, 70))
+    x = s.read("a", randn(30, 70), F32, 70 * s.i[0] + s.i[1])
+    s.write(s.b.op("div", x, s.constant(by)), F32)
+    return s
+
+
 def highest(*size: int, over: int) -> Sketch:
     return cases.reduced(size, (over,), "max")
 
@@ -604,10 +612,12 @@ RUNS = (
     Run("sm_90", "online", lambda: softmax(2, 3000)),
     Run("sm_90", "columns64", lambda: summed(130, 70, over=0)),
     Run("sm_90", "columns128", lambda: summed(130, 70, over=0)),
+    Run("sm_90", "columns64_long", cases.sums_of_two),
     Run("sm_90", "unrolled", lambda: summed(4, 300, over=0)),
     Run("sm_90", "rows_beside_columns", cases.both_ways_of_four_axes),
     Run("sm_90", "rows_beside_columns", lambda: cases.layer_norm_backward(70)),
     Run("sm_90", "rows_beside_columns", lambda: both_sums_in_parts(3, 200, 40)),
+    *(Run("sm_90", f"rows_beside_columns{values}", lambda: cases.layer_norm_backward(70)) for values in (8, 16, 32)),
     Run("sm_90", "product", lambda: product(70, 90, 100)),
     Run("sm_90", "product", batched_product),
     Run("sm_90", "product", sum_of_products),
@@ -621,6 +631,8 @@ RUNS = (
     Run("cpu", "rows", lambda: softmax(2, 3000), "unblock"),
     Run("sm_90", "persistent", lambda: softmax_of_halves(8, 20), "divide_once"),
     Run("cpu", "rows", lambda: softmax(2, 300), "divide_with_rest"),
+    Run("cpu", "elements", lambda: divided(4.0), "scale_by_powers"),
+    Run("sm_90", "elements", lambda: divided(-0.125), "scale_by_powers"),
     Run("cpu", "gathers_first", lambda: gathered_columns(30, 64)),
     Run("cpu", "scalar_elements", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
     Run("cpu", "gathers_first", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
@@ -711,8 +723,10 @@ REFUSALS = (
         "Walk", "sm_90", "looped32", lambda: cases.symbolic(("i1",)), "only the call knows whether the row is long"
     ),
     Refusal("one_walk", "sm_90", "online", normed_rows, "no softmax"),
-    Refusal("rows_beside_columns", "sm_90", "rows_beside_columns", cases.group_norm, "only rows are reduced"),
-    Refusal("rows_beside_columns", "sm_90", "rows_beside_columns", lambda: both_sums(8, S1), "rows of unknown length"),
+    Refusal("RowsBesideColumns", "sm_90", "rows_beside_columns", cases.group_norm, "only rows are reduced"),
+    Refusal("RowsBesideColumns", "sm_90", "rows_beside_columns", lambda: both_sums(8, S1), "rows of unknown length"),
+    Refusal("RowsBesideColumns", "sm_90", "rows_beside_columns8", lambda: both_sums(8, 9000), "a row has more values"),
+    Refusal("several_streams", "sm_90", "columns64_long", lambda: summed(130, 70, over=0), "one load for each point"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(130, 70, over=0), "too many rows"),
     Refusal("unroll", "sm_90", "unrolled", lambda: cases.symbolic(("i0",)), "only the call knows how many rows"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(70, 13, over=1), "memory is contiguous along the row"),
@@ -731,6 +745,8 @@ REFUSALS = (
     Refusal("cut", "cpu", "rows", lambda: sums_of_bent(64), "the loop adds up"),
     Refusal("unblock", "cpu", "blocks", lambda: mapped(2, 9000), "threads share the blocks"),
     Refusal("unblock", "cpu", "columns", lambda: summed(130, 70, over=0), "each block has accumulators"),
+    Refusal("scale_by_powers", "cpu", "elements", lambda: divided(3.0), "the reciprocal is rounded"),
+    Refusal("scale_by_powers", "cpu", "elements", lambda: divided(2.0**127), "the reciprocal is below normal numbers"),
     Refusal("divide_once", "sm_90", "persistent", lambda: softmax(8, 300), "the quotients are stored with 32 bits"),
     Refusal(
         "divide_with_rest",

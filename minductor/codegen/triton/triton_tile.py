@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from minductor.analysis.uniform_parts import uniform_parts
 from minductor.codegen.line_marks import mark
 from minductor.codegen.operator_spelling import COMPARISONS
 from minductor.codegen.triton.triton_access import Starts
@@ -564,10 +565,12 @@ class TilePrinter:
             over = op.axes
         self.enter(over)
         names: list[str] = []
+        uniform = self.uniform(op)
         for arg, identity in zip(op.args, op.attrs.combine.identity, strict=True):
             dtype = self.dtype_of(arg)
             name = f"sum{position}" if len(op.args) == 1 else f"sum{position}_{len(names)}"
             shape = self.shape(over) if isinstance(op.attrs, Reduce) or len(self.dims) > 1 else "[]"
+            shape = self.shape(()) if len(names) in uniform else shape
             self.add(f"{name} = tl.full({shape}, {literal(identity, dtype)}, {triton_type(dtype)})")
             names.append(name)
         self.names[position] = tuple(names)
@@ -577,6 +580,8 @@ class TilePrinter:
         assert isinstance(op.attrs, Reduce)
         names, how = self.names[position], op.attrs.combine
         values = self.full(op, args, op.attrs.axes, how)
+        if self.uniform(op):  # no lane is masked, so that a constant is one number
+            values = [self.number(arg) or value for arg, value in zip(op.args, values, strict=True)]
         if how.name == "sum":
             self.add(f"{names[0]} += {values[0]}")
             return
@@ -590,7 +595,19 @@ class TilePrinter:
             return
         self.enter(op.loop_axes)
         dtypes = [self.dtype_of(a) for a in op.args]
-        self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
+        wide, uniform = self.shape(op.loop_axes), self.uniform(op)
+        names = [f"tl.broadcast_to({n}, {wide})" if k in uniform else n for k, n in enumerate(self.names[position])]
+        self.names[position] = self.fold(op.attrs.combine, names, op.attrs.axes, dtypes)
+
+    def number(self, position: int) -> str:
+        """The literal of a constant; "" for any other op."""
+        attrs = self.ops[position].attrs
+        return literal(attrs.value, self.dtype_of(position)) if isinstance(attrs, Constant) else ""
+
+    def uniform(self, op: Op) -> frozenset[int]:
+        """The values that a reduction carries as one number for all lanes, in a loop in which no lane is masked."""
+        is_alike = isinstance(op.attrs, Reduce) and not self.mask(op.attrs.axes)
+        return uniform_parts(op, self.ops) if is_alike else frozenset()
 
     def scan(self, op: Op, attrs: Scan, args: Sequence[str], position: int) -> tuple[str, ...]:
         """A scan along an axis, combined with the blocks before it if the axis has several blocks."""

@@ -529,10 +529,10 @@ def _welford(b: Builder, dtype: DType) -> ir.Body:
     m0, s0, n0, m1, s1, n1 = (b.parameter(k, dtype) for k in range(6))
     n = b.op("add", n0, n1)
     zero = b.constant(0.0, dtype)
-    share = b.op("where", b.op("eq", n, zero), zero, b.op("div", n1, n))
+    share = b.op("where", b.op("eq", n, zero), zero, b.op("fast_div", n1, n))  # an error of it scales a difference
     delta = b.op("sub", m1, m0)
     mean = b.op("add", m0, b.op("mul", delta, share))
-    cross = b.op("mul", b.op("mul", b.op("mul", delta, delta), n0), share)
+    cross = b.op("mul", b.op("mul", delta, delta), b.op("mul", n0, share))
     return b.build([mean, b.op("add", b.op("add", s0, s1), cross), n])
 
 

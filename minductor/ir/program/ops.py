@@ -43,6 +43,7 @@ POINTWISE: Mapping[str, PointwiseOp] = {
     **_row(1, 1, "cast bitcast round_to"),  # to the op's dtype; round_to stays float32 (see nodes.Round)
     **_row(2, 1, "add sub mul maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor copysign"),
     **_row(2, 2, "lshift rshift"),
+    **_row(2, 2, "fast_div"),  # off by at most two units in the last place
     **_row(2, 4, "div truncdiv floordiv mod fmod"),
     **_row(2, 20, "pow atan2 hypot nextafter"),
     **_row(2, 100, "zeta chebyshev_t chebyshev_u chebyshev_v chebyshev_w"),

@@ -10,6 +10,8 @@ them is always legal. Refuses nothing.
 - `looped`: a row is walked block by block, once for each reduction and once for the results. `looped16` and `looped32`:
   so many warps walk it in larger blocks, so that more loads are in flight.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
+- `columns64`, `columns128`: columns are reduced, so many side by side. `columns64_long`: by fewer warps, each of which
+  adds up more rows, where several loads are in flight at once.
 - `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.
   `rows_beside_columns8` to `rows_beside_columns32`: by as few warps as load a row at once; each thread holds so many
   elements.
@@ -30,7 +32,16 @@ from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule.align import align
 from minductor.passes.schedule.draft import Draft, Recipe, blank
-from minductor.passes.schedule.gpu_steps import Hold, RowsBesideColumns, Spread, Walk, one_walk, product, unroll
+from minductor.passes.schedule.gpu_steps import (
+    Hold,
+    RowsBesideColumns,
+    Spread,
+    Walk,
+    one_walk,
+    product,
+    several_streams,
+    unroll,
+)
 from minductor.passes.schedule.reciprocal import divide_once, scale_by_powers
 from minductor.target import Env
 
@@ -50,8 +61,9 @@ REDUCTIONS = (
     Recipe("looped", (Walk(), Spread())),
     *(Recipe(f"looped{warps}", (Walk(warps=warps), Spread())) for warps in (16, 32)),
     Recipe("online", (one_walk, Walk(), Spread())),
-    Recipe("columns64", (Walk(64, warps=4), Spread(side=64))),
-    Recipe("columns128", (Walk(32, warps=8), Spread(side=128))),
+    Recipe("columns64", (Walk(32), Spread(side=64))),
+    Recipe("columns64_long", (several_streams, Walk(64, warps=4), Spread(side=64))),
+    Recipe("columns128", (Walk(16), Spread(side=128))),
     Recipe("unrolled", (unroll, Spread())),
 )
 BOTH_WAYS = (

@@ -125,6 +125,12 @@ class Walk(NamedTuple):
         return max(OUTER_PERSISTENT, target.max_tile_values // columns)
 
 
+def several_streams(draft: Draft) -> Draft | None:
+    """The draft of a kernel that loads several values of each point. Of others each thread would wait for one load."""
+    loads = [op for op in draft.kernel.body.ops if isinstance(op.attrs, Load) and set(draft.joined) <= set(op.axes)]
+    return draft if len(loads) > 1 else None
+
+
 class RowsBesideColumns(NamedTuple):
     """Reduces rows and columns in one walk over some rows, each of which it holds whole in registers.
 

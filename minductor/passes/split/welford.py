@@ -10,7 +10,7 @@ from memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ def welford(kernel: Kernel) -> Kernel:
     by_mean, by_squares = {each.mean: each for each in found}, {each.squares: each for each in found}
     b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
     place: list[int] = []  # by old op, its position among the new ones
+    zeros: set[int] = set()  # old ops that are 0 now
     for position, op in enumerate(ops):
         b.node = op.node
         if position in by_mean:
@@ -51,9 +52,21 @@ def welford(kernel: Kernel) -> Kernel:
             place.append(b.project(place[by_squares[position].mean], 1))
         elif op.dtype is not None and _is_sum(op) and _mean_below(op.args[0], ops, extents) in by_mean:
             place.append(b.constant(0.0, op.dtype))  # of the distances from the exact mean
+            zeros.add(position)
+        elif op.dtype is not None and _is_zero(op, ops, zeros):
+            place.append(b.constant(0.0, op.dtype))
+            zeros.add(position)
+        elif op.name == "sub" and op.args[1] in zeros:
+            place.append(place[op.args[0]])
         else:
             place.append(b.again(op, tuple(place[a] for a in op.args)))
     return replace(kernel, body=prune_body(b.build()))
+
+
+def _is_zero(op: Op, ops: Sequence[Op], zeros: Set[int]) -> bool:
+    """Whether an op scales a 0 by a constant or by another 0."""
+    is_number = all(arg in zeros or isinstance(ops[arg].attrs, Constant | Index) for arg in op.args)
+    return is_number and not zeros.isdisjoint(op.args[: 1 if op.name == "div" else 2]) and op.name in ("div", "mul")
 
 
 def _variance(position: int, ops: Sequence[Op], extents: Mapping[str, Expr]) -> _Variance | None:
