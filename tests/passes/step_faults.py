@@ -124,7 +124,8 @@ FAULTS = (
     Fault("Walk", "nest", "*(name for name in draft.joined if name != last), ", ""),
     Fault("Walk", "refusal", "if is_one and", "if not is_one and"),
     Fault("Walk", "refusal", "if not draft.joined or", "if draft.staged or"),
-    Fault("Walk", "refusal", " or (self.warps and not self.elements and not self.is_long(draft))", ""),
+    Fault("Walk", "refusal", " or self.loads(draft) < self.streams", ""),
+    Fault("Walk", "refusal", "self.warps and not self.elements and not self.is_long(draft)", "False"),
     Fault(
         "one_walk",
         "nest",
@@ -140,7 +141,6 @@ FAULTS = (
     Fault("RowsBesideColumns", "refusal", "if ways is None:", "if draft.staged:"),
     Fault("RowsBesideColumns", "refusal", "if len(known) < len(extents):", "if draft.staged:"),
     Fault("RowsBesideColumns", "refusal", "if values < row and self.values:", "if draft.staged:"),
-    Fault("several_streams", "refusal", "if len(loads) > 1", "if loads"),
     Fault("scale_by_powers", "nest", '"mul", x, inverse', '"mul", x, x'),
     Fault("scale_by_powers", "refusal", "abs(mantissa) == 0.5 and ", "", "reciprocal:_is_power_of_two"),
     Fault("scale_by_powers", "refusal", "<= LARGEST_POWER", "<= 200", "reciprocal:_is_power_of_two"),

@@ -39,7 +39,6 @@ from minductor.passes.schedule.gpu_steps import (
     Walk,
     one_walk,
     product,
-    several_streams,
     unroll,
 )
 from minductor.passes.schedule.reciprocal import divide_once, scale_by_powers
@@ -62,7 +61,7 @@ REDUCTIONS = (
     *(Recipe(f"looped{warps}", (Walk(warps=warps), Spread())) for warps in (16, 32)),
     Recipe("online", (one_walk, Walk(), Spread())),
     Recipe("columns64", (Walk(32), Spread(side=64))),
-    Recipe("columns64_long", (several_streams, Walk(64, warps=4), Spread(side=64))),
+    Recipe("columns64_long", (Walk(64, warps=4, streams=2), Spread(side=64))),
     Recipe("columns128", (Walk(16), Spread(side=128))),
     Recipe("unrolled", (unroll, Spread())),
 )

@@ -84,14 +84,18 @@ class Walk(NamedTuple):
     """Walks rows block by block: a looped reduction. `elements`: of a block; 0 lets the target decide.
 
     `warps`: of a program; 0 lets the size of the block decide. Not legal for a row of one block that can be held, and
-    with a number of warps alone only for contiguous rows of several blocks.
+    with a number of warps alone only for contiguous rows of several blocks. `streams`: each point loads so many values,
+    at least; with fewer, each thread would wait for one load.
     """
 
     elements: int = 0
     warps: int = 0
+    streams: int = 0
 
     def __call__(self, draft: Draft) -> Draft | None:
-        if not draft.joined or (self.warps and not self.elements and not self.is_long(draft)):
+        if not draft.joined or self.loads(draft) < self.streams:
+            return None
+        if self.warps and not self.elements and not self.is_long(draft):
             return None
         left = self.elements or self.warps * draft.target.warp_size * WALKED or self.usual(draft)
         last = draft.vector if draft.vector in draft.joined else draft.joined[-1]
@@ -108,6 +112,12 @@ class Walk(NamedTuple):
         walked = (draft.level(name, "serial", block=blocks[name]) for name in order)
         return draft._replace(levels=(*draft.levels, *walked), warps=self.warps)
 
+    @staticmethod
+    def loads(draft: Draft) -> int:
+        """The values that each point loads."""
+        loads = (op for op in draft.kernel.body.ops if isinstance(op.attrs, Load))
+        return sum(set(draft.joined) <= set(op.axes) for op in loads)
+
     def is_long(self, draft: Draft) -> bool:
         """Whether rows are contiguous, and known to be longer than one block of these warps."""
         extents = [draft.touches.extents[name] for name in draft.joined]
@@ -123,12 +133,6 @@ class Walk(NamedTuple):
         known = None if draft.vector is None else draft.touches.extents[draft.vector]
         columns = target.columns_per_block if known is None else power_of_two(known)
         return max(OUTER_PERSISTENT, target.max_tile_values // columns)
-
-
-def several_streams(draft: Draft) -> Draft | None:
-    """The draft of a kernel that loads several values of each point. Of others each thread would wait for one load."""
-    loads = [op for op in draft.kernel.body.ops if isinstance(op.attrs, Load) and set(draft.joined) <= set(op.axes)]
-    return draft if len(loads) > 1 else None
 
 
 class RowsBesideColumns(NamedTuple):
