@@ -121,6 +121,10 @@ class CpuMachine(NamedTuple):
 
 NOMINAL_CPU = CpuMachine()
 FEW_PER_THREAD = 2  # values of a thread in a tile that `tile_values` made smaller
+# Rows of a GPU, in elements: the longest that a program holds in registers, since those of a multiprocessor hold no
+# longer one; the most of it for each thread; and, where a number of warps walks a row, of each block for each thread.
+LONGEST_HELD, MOST_HELD, WALKED = 1 << 16, 64, 16
+WARP_ROW = 256  # elements of a row that a warp loads at once, if they have 16 bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ Of a kernel's index expressions:
 - `touch.py`: how all accesses of a kernel move along its axes, and along which axis most bytes are contiguous;
 - `blocks.py`: which block of memory a tile touches, as dimensions with strides;
 - `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass;
-- `passes_over.py`: in which pass over a row an operation runs, and how many passes there are.
+- `passes_over.py`: in which pass over a row an operation runs, and how many passes there are;
+- `walked_again.py`: which loads bring the same row again in a later walk over it.
 
 Of the nodes of a program:
 - `dependencies.py`: which node must run before which other one;

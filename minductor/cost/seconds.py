@@ -27,6 +27,7 @@ from typing import NamedTuple
 from minductor.analysis.domain import buffer_bytes
 from minductor.analysis.passes_over import longest_chain
 from minductor.analysis.strides import constant_step
+from minductor.analysis.walked_again import walked_again
 from minductor.core.expressions.expr import Expr, free_symbols
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.cost.registers import alive_at_once, double_rate, words
@@ -251,15 +252,18 @@ class _Pricer:
 
     def again(self, number: int) -> Set[int]:
         """The loads of rows that the walk of this number makes after another walk."""
-        earlier = {p for walk in self.walks[:number] for p in walk.positions}
-        here = earlier.intersection(self.walks[number].positions, self.accesses)
-        return {p for p in here if self.is_own(self.ops[p]) and self.walked.intersection(self.ops[p].axes)}
+        return {p for p, numbers in self.rows.items() if number in numbers[1:]}
+
+    @cached_property
+    def rows(self) -> Mapping[int, tuple[int, ...]]:
+        """By the position of each load of rows that are walked again, the numbers of the walks that make it."""
+        apart = {a for a in self.order if self.extents[a] > self.blocks[a] and a not in self.walked}
+        return walked_again(self.ops, [walk.positions for walk in self.walks], self.walked, apart)
 
     @cached_property
     def near(self) -> float:
         """The share of the rows that are walked again which the first-level cache still holds."""
-        again = {p for n in range(len(self.walks)) for p in self.again(n)}
-        times = {p: next(walk.times for walk in self.walks if p in walk.positions) for p in again}
+        times = {p: self.walks[numbers[0]].times for p, numbers in self.rows.items()}
         rows = sum(n * self.elements(self.ops[p]) * self.accesses[p].size for p, n in times.items())
         return min(1.0, FIRST_BYTES / (rows * self.resident)) if rows else 0.0
 
@@ -308,12 +312,11 @@ class _Pricer:
             op, attrs = access.op, access.attrs
             pieces = PIECES if SECTOR <= self.stretch(access) < LINE else 1.0
             once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access) * pieces
-            if isinstance(attrs, Load) and self.walked.intersection(op.axes):
-                times = [walk.times for walk in self.walks if position in walk.positions]
+            if position in self.rows:
+                times = [self.walks[n].times for n in self.rows[position]]
                 size = self.elements(op) * access.size
-                if len(times) > 1 and self.is_own(op):
-                    rows += times[0] * size
-                    again += sum(times[1:]) * size
+                rows += times[0] * size
+                again += sum(times[1:]) * size
         at_once = min(self.programs, self.resident * self.target.multiprocessors)
         half = self.target.l2_bytes / 2
         missing = min(1.0, max(0.0, (rows * at_once - half) / half)) if half else 0.0
@@ -327,12 +330,6 @@ class _Pricer:
             return whole
         points = prod(self.extents[axis] for axis in access.op.axes)
         return min(whole, points * max(access.size, SECTOR / self.run(access)))
-
-    def is_own(self, op: Op) -> bool:
-        """Whether no other program loads the same values."""
-        return all(
-            axis in op.axes for axis in self.order if self.extents[axis] > self.blocks[axis] and axis not in self.walked
-        )
 
     # --- registers and threads
 

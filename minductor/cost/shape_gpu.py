@@ -26,17 +26,15 @@ from minductor.cost.seconds import (
     spill_seconds,
 )
 from minductor.cost.shape import WORD, Shape, Touch
-from minductor.target import FEW_PER_THREAD, NOMINAL, Target
+from minductor.target import FEW_PER_THREAD, LONGEST_HELD, MOST_HELD, NOMINAL, WALKED, WARP_ROW, Target
 
 SIDE = 64  # elements along each of two axes, if some accesses are contiguous along one and some along the other
 SQUARE = SIDE * SIDE  # elements of such a tile
 COLUMNS, ROWS = 32, 64  # columns that a program reduces side by side, and elements of each that it takes at once
 CUT = 2  # launches of a reduction in parts: of the parts, and of the kernel that joins them
-LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
-USUALLY_HELD, MOST_HELD = 32, 64  # elements of a row for each thread
-WARP_ROW = 256  # elements of a row that a warp loads at once, where rows and columns are reduced
-HELD_BESIDE = (8, 16, 32)  # values that a thread then holds
-WALKED, WALKERS = 16, (512, 1024)  # elements for each thread of so many that walk a long row
+USUALLY_HELD = 32  # elements of a row for each thread
+HELD_BESIDE = (8, 16, 32)  # values that a thread holds of rows that are reduced beside their columns
+WALKERS = (512, 1024)  # threads that walk a long row, `WALKED` elements of a block each
 NEAR_NORM = 1.5  # at least, as the norm of a Cost, where all data fit half of the second-level cache: waits are short
 PRODUCT_SIDE = 128  # rows and columns of a tile of a matrix product, at most
 PRODUCT_THREADS = 256

@@ -1,4 +1,4 @@
-"""Loads of rows that are walked again ask the cache to keep them, and what nobody reads again asks to leave.
+"""The printed hints: loads of rows that are walked again are kept in the cache, what nobody reads again leaves it.
 
 Takes functions of rows. Gives nothing. It reads the texts of their kernels for sm_90, where the recipe is forced.
 """

@@ -1,10 +1,11 @@
-"""Blocks of memory in a program's text, and the rule that holds them to the indices."""
+"""Accesses in a program's text, and the rules that hold blocks to indices, and hints for the cache to the loops."""
 
 from __future__ import annotations
 
 import pytest
 
 from minductor.core.errors import VerifyError
+from minductor.ir.program.nodes import Kernel
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from tests.verifying import verify
@@ -32,6 +33,29 @@ TEXT = """program inference
     }
     %3 = store y@0[2048*i + j] %2 {i j}
   return (y@0 f32[s0, 2048] stride [2048, 1] offset 0)
+"""
+WALKED = """
+program inference
+  input x: f32[8, 9000] stride [9000, 1] cuda:0
+  buffer y: f32[8, 9000] stride [9000, 1] cuda:0
+  kernel k0 (i: 8, j: 9000) from softmax = aten.sub.Tensor
+    schedule {
+      grid i by 1 {
+        serial j by 2048 carry %1 {
+          %0 %1
+        }
+        serial j by 2048 {
+          %0 %2 %3
+        }
+      }
+    }
+    access %0 block at <0> dim i <8> stride <9000> dim j <9000> stride <1> evict last first
+    access %3 block at <0> dim i <8> stride <9000> dim j <9000> stride <1> evict first
+    %0 = load x@0[9000*i + j] : f32 {i j}
+    %1 = reduce max over j of %0 : f32 {i}
+    %2 = sub %0 %1 : f32 {i j}
+    %3 = store y@0[9000*i + j] %2 {i j}
+  return (y@0 f32[8, 9000] stride [9000, 1] offset 0)
 """
 
 
@@ -67,3 +91,37 @@ def test_a_block_that_is_not_the_index_is_a_fault(old: str, new: str) -> None:
 def test_an_access_of_nothing_is_a_fault(path: str) -> None:
     with pytest.raises(VerifyError, match="where nothing is touched"):
         verify(parse_program(TEXT.replace("access %2 %0", f"access {path}")), "access")
+
+
+def test_hints_for_the_cache_are_read_back() -> None:
+    program = parse_program(WALKED)
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel)
+    assert [access.evictions for access in kernel.access] == [("last", "first"), ("first",)]
+    assert print_program(program).split() == WALKED.split()
+    verify(program, "access")
+
+
+@pytest.mark.parametrize(("hints", "word"), [("evict", "access"), ("evict soon", "soon"), ("evict last soon", "soon")])
+def test_a_hint_for_the_cache_is_one_of_two_words(hints: str, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        parse_program(WALKED.replace("evict last first", hints))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("evict last first", "evict first", "has 1 hints, and runs 2 times"),
+        ("evict last first", "evict last last first", "has 3 hints, and runs 2 times"),
+        ("evict last first", "evict first first", "asks to be evicted first, first"),
+        ("evict last first", "evict last last", "asks to be evicted last, last"),
+        ("evict first\n", "evict last\n", "asks to be evicted last"),
+        ("stride <1> evict last", "stride <1> as pointer evict last", "is no plain load or store"),
+        ("grid i by 1", "parallel i by 1", "for a cache that takes none"),
+    ],
+)
+def test_a_hint_for_the_cache_in_a_wrong_place_is_a_fault(old: str, new: str, fault: str) -> None:
+    assert WALKED.count(old) == 1
+    with pytest.raises(VerifyError, match="a hint for the cache stands for each time") as found:
+        verify(parse_program(WALKED.replace(old, new)), "access")
+    assert fault in str(found.value)

@@ -176,5 +176,6 @@ def test_every_early_rule_has_a_fault_here() -> None:
         "one program finishes a kernel, with what others have written",
         "each load and store has an access",
         "a block of memory holds the elements of its index",
+        "a hint for the cache stands for each time that an access runs",
     }
     assert shown | later == set(VERIFIER_RULES)

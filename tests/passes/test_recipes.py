@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 import pytest
@@ -15,6 +15,7 @@ from minductor.ir.program.variant_note import VariantNote
 from minductor.options import RECIPES, Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.schedule import cpu_recipes, gpu_recipes
+from minductor.passes.schedule.draft import Draft, Recipe
 from minductor.target import Env, Machine, by_name
 from tests.codegen.cases import transposed_of
 from tests.passes.sketch import Sketch, transpose
@@ -23,10 +24,18 @@ from tests.rows import inline, schedule
 
 
 def softmax(rows: int, length: int) -> Program:
+    return softmaxes((rows, length, F32))
+
+
+def softmaxes(*inputs: tuple[int, int, DType]) -> Program:
+    """The softmax of each of several inputs, which are given by their rows, the length of a row, and a dtype."""
     s = Sketch()
-    x = s.input(rows, length)
-    shifted = s.op("exp", s.op("sub", x, s.reduce("max", x, 1)))
-    return s.done(s.op("div", shifted, s.reduce("sum", shifted, 1)))
+    results: list[View] = []
+    for rows, length, dtype in inputs:
+        x = s.input(rows, length, dtype=dtype)
+        shifted = s.op("exp", s.op("sub", x, s.reduce("max", x, 1)))
+        results.append(s.op("div", shifted, s.reduce("sum", shifted, 1)))
+    return s.done(*results)
 
 
 def sum_of_few(length: int) -> Program:
@@ -203,6 +212,31 @@ def test_blocks_are_smaller_where_many_loads_are_transposed() -> None:
     for _ in range(17):
         total = s.op("add", s.op("add", total, s.input(100, 100)), transpose(s.input(100, 100), 0, 1))
     assert heads(tiled(s.done(total), "transposed", "cpu")[0])[0] == "parallel 32"
+
+
+@pytest.mark.parametrize("target", ["sm_90", "cpu"])
+def test_kernels_that_differ_in_names_only_are_drafted_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets the schedule that it gets alone, and a note of its own."""
+    recipes, env = gpu_recipes if target == "sm_90" else cpu_recipes, Env(Options(), by_name(target))
+    inputs = [(4096, 4096, F32), (4096, 4096, F32), (4096, 4096, BF16), (4096, 1000, F32), (4096, 4096, F32)]
+    alone = [tiled(softmaxes(each), target=target) for each in inputs]
+    asked: list[str] = []
+    kept = recipes.legal_drafts
+
+    def spied(given: Sequence[Recipe], apply: Callable[[Recipe], Draft | None], only: str) -> dict[str, Draft]:
+        asked.append(only)
+        return kept(given, apply, only)
+
+    monkeypatch.setattr(recipes, "legal_drafts", spied)
+    made = schedule(fuse(inline(softmaxes(*inputs), env), env), env)
+    kernels = [node for node in made.nodes if isinstance(node, Kernel)]
+    assert [(k.schedule, k.choices) for k in kernels] == [(k.schedule, k.choices) for k, _ in alone]
+    notes = [n for n in made.notes if isinstance(n, NodeNote | VariantNote) and n.stage == "schedule"]
+    texts = [text.partition(":") for _, each in alone for text in each]
+    named = [kernel.name for kernel, (_, each) in zip(kernels, alone, strict=True) for _ in each]
+    assert [str(n) for n in notes] == ["".join((name, *text[1:])) for name, text in zip(named, texts, strict=True)]
+    first = kernels[0].schedule
+    assert first is not None and asked == ["", first.recipe, "", "", first.recipe]
 
 
 def test_a_gpu_that_states_no_machine_is_priced_as_another_and_a_note_says_so() -> None:

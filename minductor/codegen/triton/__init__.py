@@ -8,7 +8,6 @@ Read the files in this order:
 - `triton_kernels.py`: the entry point `triton`. It writes the module and collects the launches.
 - `triton_launch.py`: the tile of a kernel, its block sizes, its number of programs and its parameters.
 - `triton_tile.py`: the statements of one kernel: the loops of a tile, loads, stores and reductions.
-- `triton_hints.py`: how long the cache should keep what is loaded and stored.
 - `triton_edges.py`: as `triton_tile.py`, for rows that are held in an aligned bulk and edges.
 - `triton_values.py`: the expressions for the operations of a body.
 - `triton_dot.py`: kernels with matrix products: which values have rows, columns or the inner axis.

@@ -20,7 +20,6 @@ from minductor.codegen.operator_spelling import COMPARISONS
 from minductor.codegen.triton.triton_access import Starts
 from minductor.codegen.triton.triton_blocks import Blocks
 from minductor.codegen.triton.triton_dot import DOWN, Operand, Products
-from minductor.codegen.triton.triton_hints import CacheHints
 from minductor.codegen.triton.triton_launch import Dim, index_type, tile_of
 from minductor.codegen.triton.triton_values import (
     arguments,
@@ -93,7 +92,7 @@ class TilePrinter:
         starts = Starts(self.tile, self.extents, frozenset(whole), looped, self.wide)
         self.blocks = Blocks(kernel, self.tile, self.dims_of, starts, self.pointers, dtypes)
         self.counted = self.blocks.counted()
-        self.hints = CacheHints(kernel)
+        self.hints = {access.path: iter(access.evictions) for access in kernel.access if access.evictions}
         self.out: list[str] = []
         self.indent = ""
         self.is_marked = False
@@ -407,9 +406,9 @@ class TilePrinter:
                 self.add(self.blocks.store(path, self.stored(op.attrs.ref.storage, args[0])))
                 return ""
             case Load(ref, index):
-                return self.define(self.load(ref.storage, index, op, under, self.hints.argument(path)))
+                return self.define(self.load(ref.storage, index, op, under, self.hint(path)))
             case Store(ref, index):
-                self.store(ref.storage, index, op, self.stored(ref.storage, args[0]), self.hints.argument(path))
+                self.store(ref.storage, index, op, self.stored(ref.storage, args[0]), self.hint(path))
                 return ""
             case Atomic(ref, index, kind):
                 self.atomic(ref.storage, index, kind, op, args[0])
@@ -449,6 +448,11 @@ class TilePrinter:
         at = self.place(storage, index, dict.fromkeys((*op.axes, *self.spread)) if given else ())
         text = f"tl.load({at}{f', {given}' if given else ''}{hint})"
         return f"{text}.to(tl.float32)" if is_narrow(self.dtypes[storage]) else text
+
+    def hint(self, path: tuple[int, ...]) -> str:
+        """The argument with the hint for the cache of the next load or store of an op, behind a comma; or ""."""
+        when = next(self.hints.get(path, iter(())), "")
+        return f', eviction_policy="evict_{when}"' if when else ""
 
     def stored(self, storage: str, value: str) -> str:
         """A value as it is stored. `tl.store` converts it, unless its conversion differs from eager's."""

@@ -30,6 +30,8 @@ MAX_COORDINATE = 1 << 31  # block pointers and descriptors have 32-bit coordinat
 
 # How Triton code addresses a block: by offsets and masks, a block pointer, or a tensor descriptor.
 BlockForm: TypeAlias = Literal["offsets", "pointer", "descriptor"]
+# When the cache of a GPU should evict what an access touches: before other memory, or after it.
+Eviction: TypeAlias = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ class Access:
     kind "block": contiguous along the vector axis; "strided": with a constant stride along it; "scalar": the same
     element for the whole vector; "gather": anything else. `stride` is the step along the vector axis, in elements.
     On a GPU `block` is the block of memory of a tile, and `form` the way in which the code addresses it. For an op in
-    the body of a masked op, `position` is that of the masked op, and `inside` leads from there to the op.
+    the body of a masked op, `position` is that of the masked op, and `inside` leads from there to the op. `evictions`
+    has a hint for the cache for each time that the schedule names the op, in that order, or none at all.
     """
 
     position: int
@@ -179,6 +182,7 @@ class Access:
     inside: tuple[int, ...] = ()
     block: BlockAccess | None = None
     form: BlockForm = "offsets"
+    evictions: tuple[Eviction, ...] = ()
 
     @property
     def is_plain(self) -> bool:

@@ -18,7 +18,7 @@ from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import combine
 from minductor.ir.program.choices import BySize, Choice, Option
 from minductor.ir.program.loops import Schedule, read_positions, read_schedule
-from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim
+from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim, Eviction
 from minductor.ir.program.variant_note import DECIDERS, VariantNote
 
 T = TypeVar("T")
@@ -337,7 +337,16 @@ class _Reader:
         form = self.name() if self.accept("as") else "offsets"
         if form not in ("offsets", "pointer", "descriptor"):
             raise self.tokens.error(f"unknown form of a block {form!r}")
-        return Access(position, kind, stride, inside, block, form)
+        evictions: list[Eviction] = [self.eviction()] if self.accept("evict") else []
+        while self.tokens.peek.text in ("first", "last"):
+            evictions.append(self.eviction())
+        return Access(position, kind, stride, inside, block, form, tuple(evictions))
+
+    def eviction(self) -> Eviction:
+        when = self.name()
+        if when not in ("first", "last"):
+            raise self.tokens.error(f"unknown hint for the cache {when!r}")
+        return when
 
     def block(self) -> BlockAccess:
         return BlockAccess(self.bracketed(), self.each("dim", self.block_dim))

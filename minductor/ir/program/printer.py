@@ -241,7 +241,8 @@ def _kernel_head(kernel: ir.Kernel) -> Iterator[str]:
         stride = "" if access.stride is None else f" stride <{access.stride}>"
         path = print_positions(access.path)
         form = "" if access.form == "offsets" else f" as {access.form}"
-        yield f"  access {path} {access.kind}{stride}{_block(access.block)}{form}"
+        hints = f" evict {' '.join(access.evictions)}" if access.evictions else ""
+        yield f"  access {path} {access.kind}{stride}{_block(access.block)}{form}{hints}"
     yield from (f"  {choice}" for choice in kernel.choices)
     for variant in kernel.variants:
         yield f"  variant {variant.name} {{"

@@ -6,6 +6,7 @@ VerifyError, which names the rule, the stage and the place. Later stages may rel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
@@ -499,6 +500,26 @@ def _blocks_are_indices(program: ir.Program) -> Iterator[str]:
                 yield f"{kernel.name}: the block of {access.path} is not {index}"
 
 
+def _hints_for_each_time(program: ir.Program) -> Iterator[str]:
+    """Hints for the cache stand at loads and stores of a GPU; what will be read again is not to be evicted first."""
+    for kernel in _kernels(program):
+        steps = () if kernel.schedule is None else kernel.schedule.steps
+        times = Counter(positions(steps))
+        is_gpu = any(loop.kind == "grid" for loop in loops(steps))
+        for access in kernel.access:
+            if not access.evictions:
+                continue
+            attrs, place = kernel.body.ops[access.position].attrs, f"{kernel.name}: the access at {access.path}"
+            if not is_gpu:
+                yield f"{place} has a hint for a cache that takes none"
+            elif not isinstance(attrs, ir.Load | ir.Store) or not access.is_plain:
+                yield f"{place} has a hint, and is no plain load or store"
+            elif len(access.evictions) != times[access.position]:
+                yield f"{place} has {len(access.evictions)} hints, and runs {times[access.position]} times"
+            elif "first" in access.evictions[:-1] or access.evictions[-1] == "last":
+                yield f"{place} asks to be evicted {', '.join(access.evictions)}"
+
+
 def _touched(body: ir.Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Expr]]:
     """The path and the index of each load and store; a path is as in `Access.path`."""
     for position, op in enumerate(body.ops):
@@ -556,4 +577,5 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "one program finishes a kernel, with what others have written": ("bundle", _finished_by_one),
     "each load and store has an access": ("access", _accessed),
     "a block of memory holds the elements of its index": ("access", _blocks_are_indices),
+    "a hint for the cache stands for each time that an access runs": ("access", _hints_for_each_time),
 }

@@ -3,8 +3,9 @@
 Takes a Program whose kernels have schedules. Gives it with an Access for each load, store and atomic of its kernels; on
 a GPU also for those under a mask. `options.block_access` names the form in which blocks are addressed on a GPU: by
 offsets, by block pointers, or by tensor descriptors. A block that this form cannot express is addressed by offsets, and
-a note says why. Another note says if sizes decide how many bits a kernel's indices have. Refuses nothing: an access
-that is no block, no stride and no scalar is a gather.
+a note says why. Another note says if sizes decide how many bits a kernel's indices have. Loads and stores on a GPU also
+get their hints for the cache (`evictions.py`). Refuses nothing: an access that is no block, no stride and no scalar is
+a gather.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from minductor.ir.program.nodes import (
 )
 from minductor.ir.program.variant_note import VariantNote
 from minductor.passes.access.block_forms import TileShape, why_not_descriptor, why_not_pointer
+from minductor.passes.access.evictions import with_evictions
 from minductor.target import Env
 
 # as notes for the user name them
@@ -69,7 +71,7 @@ def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: li
     tile = _GpuAccesses(kernel, dtypes, env)
     found = tuple(tile.access(*place) for place in memory_ops(kernel.body, tile.axes))
     notes += tile.notes
-    return replace(kernel, variants=tuple(variants), access=found)
+    return with_evictions(replace(kernel, variants=tuple(variants), access=found))
 
 
 def _memory_ops(body: Body) -> Iterator[tuple[int, Op]]:

@@ -26,14 +26,7 @@ from minductor.cost.shape import ROUND, WORD, Shape, Touch, Work
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.ir.program.signature import rename_storages
-from minductor.passes.rewriting.concat_slices import (
-    Slice,
-    StorageUses,
-    find_slices,
-    is_overwritten,
-    moved_argument,
-    with_versions,
-)
+from minductor.passes.rewriting.concat_slices import Slice, StorageUses, moved_argument, with_versions
 from minductor.passes.rewriting.prune import drop_effect, prune_body, with_nodes
 from minductor.target import Env
 
@@ -71,13 +64,13 @@ def whole_concat(program: ir.Program, env: Env) -> ir.Program:
     """The program with one kernel for each concatenation that is stored faster so; the same object if there is none."""
     if not env.target.is_gpu or len({buffer.device for buffer in program.buffers}) > 1:
         return program
-    table = program.real_table()
-    uses, prices = StorageUses(program), Prices(table, env.target, program.hints)
+    uses = StorageUses(program)
+    prices = Prices(uses.table, env.target, program.hints)
     nodes: list[ir.Node | None] = list(program.nodes)
     notes: list[ir.FusionRefusal | ir.MergedKernel] = []
     moved: dict[ir.Ref, ir.Ref] = {}
     for storage in [name for name, count in uses.versions.items() if 1 < count <= MAX_SLICES]:
-        whole = _find_whole(storage, uses, table[storage])
+        whole = _find_whole(storage, uses)
         kernel = None if whole is None else _whole_kernel(whole)
         if whole is None or kernel is None:
             continue
@@ -109,20 +102,16 @@ def _with_versions(node: ir.Node, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Node:
     return with_versions(node, moved)
 
 
-def _find_whole(storage: str, uses: StorageUses, buffer: ir.Buffer) -> _Whole | None:
+def _find_whole(storage: str, uses: StorageUses) -> _Whole | None:
     """The concatenation that fills a storage, if one kernel can do so and some slice is not aligned; else None."""
-    count = uses.versions[storage]
-    last = ir.Ref(storage, count - 1)
+    buffer, last = uses.table[storage], ir.Ref(storage, uses.versions[storage] - 1)
     sizes = [as_int(size) for size in buffer.size]
-    if buffer.kind != "local" or storage in uses.awaited or None in sizes or buffer.dtype.kind == "complex":
+    if buffer.kind != "local" or None in sizes or buffer.dtype.kind == "complex":
         return None
     if any(as_int(step) != as_int(product(buffer.size[n + 1 :])) for n, step in enumerate(buffer.stride)):
         return None
-    if any(ir.awaited_refs(node) for node in uses.nodes if storage in {ref.storage for ref in ir.writes(node)}):
-        return None
-    writers = [uses.writer[ir.Ref(storage, version)] for version in range(count)]
-    found = find_slices([uses.nodes[writer] for writer in writers], buffer)
-    if found is None or any(is_overwritten(each.kernel, max(writers), uses) for each in found[1]):
+    found = uses.slices(storage)
+    if found is None:
         return None
     earlier = {ref for reader in uses.readers.get(storage, ()) for ref in ir.reads(uses.nodes[reader])}
     if any(ref.storage == storage and ref != last for ref in earlier):
@@ -134,7 +123,7 @@ def _find_whole(storage: str, uses: StorageUses, buffer: ir.Buffer) -> _Whole | 
         return None
     parts = [_part(each, rows, row, inner) for each in slices]
     known = tuple(part for part in parts if part is not None)
-    return _Whole(slices, known, rows, row, max(writers), buffer) if len(known) == len(parts) else None
+    return _Whole(slices, known, rows, row, max(uses.writers(storage)), buffer) if len(known) == len(parts) else None
 
 
 def _part(part: Slice, rows: int, row: int, inner: int) -> _Part | None:

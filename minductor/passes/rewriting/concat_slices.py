@@ -1,6 +1,6 @@
 """Concatenations of a program: a storage whose versions are slices of it, each stored by a kernel of its own.
 
-Takes the nodes of a program and a storage. Gives who reads and writes it, its slices along the concatenated dim, and
+Takes a program and a storage. Gives who reads and writes it, its slices along the concatenated dim, and
 the program's nodes and outputs with one version in place of another. Gives None where the writers do not fill the
 storage exactly, element by element. Refuses nothing.
 """
@@ -31,7 +31,7 @@ class StorageUses:
     """Which nodes, by position, read and write each storage."""
 
     def __init__(self, program: ir.Program) -> None:
-        self.nodes = program.nodes
+        self.nodes, self.table = program.nodes, program.real_table()
         self.readers: dict[str, dict[int, None]] = {}
         self.writer: dict[ir.Ref, int] = {}
         self.versions: dict[str, int] = {}
@@ -43,6 +43,23 @@ class StorageUses:
             for ref in ir.writes(node):
                 self.writer[ref] = position
                 self.versions[ref.storage] = self.versions.get(ref.storage, 0) + 1
+
+    def writers(self, storage: str) -> list[int]:
+        """The nodes that write a storage, in the order of its versions."""
+        return [self.writer[ir.Ref(storage, version)] for version in range(self.versions[storage])]
+
+    def slices(self, storage: str, place: int | None = None) -> tuple[int, tuple[Slice, ...]] | None:
+        """The concatenated dim of a storage and its slices, as `find_slices` gives them.
+
+        None also if a slice cannot be computed at the position `place`, or else where the last of them is: a node waits
+        for it, or something that it reads is overwritten before.
+        """
+        writers = self.writers(storage)
+        if storage in self.awaited or any(ir.awaited_refs(self.nodes[writer]) for writer in writers):
+            return None
+        found = find_slices([self.nodes[writer] for writer in writers], self.table[storage])
+        at = max(writers) if place is None else place
+        return None if found is None or any(is_overwritten(each.kernel, at, self) for each in found[1]) else found
 
 
 def find_slices(writers: Sequence[ir.Node], buffer: ir.Buffer) -> tuple[int, tuple[Slice, ...]] | None:

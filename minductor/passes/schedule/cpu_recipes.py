@@ -9,7 +9,7 @@ from __future__ import annotations
 from minductor.core.expressions.hints import Hints
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule import cpu_steps as cpu
-from minductor.passes.schedule.draft import Draft, Recipe, blank
+from minductor.passes.schedule.draft import Draft, Recipe, blank, legal_drafts
 from minductor.passes.schedule.ordered_axes import ordered_axes
 from minductor.passes.schedule.reciprocal import divide_once, divide_with_rest, scale_by_powers
 from minductor.passes.schedule.short_axis import unroll_short_axis
@@ -58,14 +58,15 @@ POINTWISE = (
 )
 
 
-def drafts(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> dict[str, Draft]:
-    """By the name of its recipe each legal draft of a kernel."""
+def drafts(
+    kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints, only: str = ""
+) -> dict[str, Draft]:
+    """By the name of its recipe each legal draft of a kernel; only that of the recipe `only`, if it is legal."""
     kernel = scale_by_powers(divide_once(kernel, buffers))
     if target.lacks.isdisjoint(("fma", "fma f32", "fma f64")):
         kernel = divide_with_rest(kernel)
     start = blank(kernel, buffers, target, hints)._replace(ordered=ordered_axes(kernel, buffers))
-    made = {recipe.name: recipe.apply(start) for recipe in _recipes(start)}
-    return {name: draft for name, draft in made.items() if draft is not None}
+    return legal_drafts(_recipes(start), lambda recipe: recipe.apply(start), only)
 
 
 def _recipes(draft: Draft) -> tuple[Recipe, ...]:

@@ -7,7 +7,7 @@ finished draft, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.touch import Touches
@@ -117,6 +117,15 @@ class Recipe(NamedTuple):
         for step in self.steps:
             made = None if made is None else step(made)
         return made
+
+
+def legal_drafts(recipes: Sequence[Recipe], apply: Callable[[Recipe], Draft | None], only: str) -> dict[str, Draft]:
+    """By name the drafts of the recipes that are legal, as `apply` makes them; only that of `only`, if it is legal."""
+    for recipe in recipes:
+        if recipe.name == only and (draft := apply(recipe)) is not None:
+            return {only: draft}
+    made = {recipe.name: apply(recipe) for recipe in recipes}
+    return {name: draft for name, draft in made.items() if draft is not None}
 
 
 def blank(kernel: Kernel, buffers: dict[str, Buffer], target: Target, hints: Hints) -> Draft:

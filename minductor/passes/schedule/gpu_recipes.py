@@ -31,7 +31,7 @@ from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel
 from minductor.passes.schedule.align import align
-from minductor.passes.schedule.draft import Draft, Recipe, blank
+from minductor.passes.schedule.draft import Draft, Recipe, blank, legal_drafts
 from minductor.passes.schedule.gpu_steps import (
     Hold,
     RowsBesideColumns,
@@ -73,14 +73,13 @@ ALL = (*PRODUCTS, *POINTWISE, *REDUCTIONS, *BOTH_WAYS)
 SCANS = tuple(recipe for recipe in REDUCTIONS if recipe.name in ("persistent", "online", "looped"))
 
 
-def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env, hints: Hints) -> dict[str, Draft]:
-    """By the name of its recipe each legal draft of a kernel."""
+def drafts(kernel: Kernel, buffers: dict[str, Buffer], env: Env, hints: Hints, only: str = "") -> dict[str, Draft]:
+    """By the name of its recipe each legal draft of a kernel; only that of the recipe `only`, if it is legal."""
     kernel = scale_by_powers(divide_once(kernel, buffers))
     boxes = tuple(block_limits(kernel.body, kernel.axes))
     start = blank(kernel, buffers, env.target, hints)._replace(dots=find_dots(kernel), boxes=boxes)
     is_asked = env.options.block_access != "offsets"
-    made = {recipe.name: _drafted(recipe, start, is_asked=is_asked) for recipe in _recipes(start)}
-    return {name: draft for name, draft in made.items() if draft is not None}
+    return legal_drafts(_recipes(start), lambda recipe: _drafted(recipe, start, is_asked=is_asked), only)
 
 
 def _drafted(recipe: Recipe, start: Draft, *, is_asked: bool) -> Draft | None:

@@ -18,15 +18,13 @@ from minductor.ir.program.nodes import Load
 from minductor.passes.rewriting.online import online
 from minductor.passes.schedule.draft import Draft, Level, power_of_two
 from minductor.passes.schedule.product_tiles import product_tiles
+from minductor.target import LONGEST_HELD, MOST_HELD, WALKED, WARP_ROW
 
 OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
-LONGEST_HELD = 1 << 16  # elements of a row; the registers of a multiprocessor hold no longer one
-FEWEST_HELD, MOST_HELD = 2, 64  # elements of a row for each thread
+FEWEST_HELD = 2  # elements of a row for each thread
 SHARED_WARPS = 4  # of a program that holds several short rows, at most
 NARROW = 2  # bytes of a value of which one thread may add up many
-WALKED = 16  # elements of a block of a row for each thread, where a number of warps walks it
 SPARE_REGISTERS = 32  # of a thread, beside the values of its row
-WARP_ROW = 256  # elements of a row that a warp loads at once, if they have 16 bits
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
 AXES = 3  # of a tile, reduced ones not counted
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from minductor.core.expressions.hints import Hints
 from minductor.cost.kernel_seconds import fastest
+from minductor.cost.shape import but_for_names
 from minductor.heuristics.features import features_of
 from minductor.heuristics.learned import learned
 from minductor.ir.program.dots import find_dots
@@ -22,7 +23,6 @@ from minductor.ir.program.variants import variant_choice
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.size_points import is_measured, size_points
 from minductor.passes.schedule import cpu_place, cpu_recipes
-from minductor.passes.schedule.draft import Draft
 from minductor.passes.schedule.ways import (
     EXTERN,
     NATIVE,
@@ -63,6 +63,8 @@ class Scheduler:
     def __init__(self, buffers: Mapping[str, Buffer], env: Env, hints: Hints, notes: Notes | None = None) -> None:
         self.buffers, self.env, self.hints = dict(buffers), env, hints
         self.notes: Notes = [] if notes is None else notes
+        # by what decides it of a kernel, the recipe of its schedule, and the notes about that
+        self.known: dict[object, tuple[str, tuple[NodeNote | VariantNote, ...]]] = {}
 
     def way(self, kernel: Kernel) -> Way:
         """What stands in the place of a kernel: the kernel with its schedule and variants, or a forced variant."""
@@ -78,7 +80,23 @@ class Scheduler:
             usual = self.usual(kernel, ways)
             way = by_measure(bare, ways, usual, self.notes, is_measured=is_measured(kernel, self.env))
             return self.with_needed_launches(way) if self.env.target.is_gpu else way
-        return Way((self.fastest(bare, self.recipes(bare, self.hints), self.hints),))
+        return Way((self.usual_schedule(bare),))
+
+    def usual_schedule(self, kernel: Kernel) -> Kernel:
+        """The fastest schedule of a kernel; that of a kernel which differs in names only has the same recipe."""
+        facts = but_for_names(kernel, self.buffers)
+        if facts is None:
+            return self.fastest(kernel, self.recipes(kernel, self.hints), self.hints)
+        key = facts[0], tuple(self.buffers[storage].stride for storage in facts[1])
+        if key in self.known:
+            recipe, notes = self.known[key]
+            self.notes += [_about(kernel.name, note) for note in notes]
+            return self.recipes(kernel, self.hints, only=recipe)[recipe]
+        start = len(self.notes)
+        made = self.fastest(kernel, self.recipes(kernel, self.hints), self.hints)
+        assert made.schedule is not None
+        self.known[key] = made.schedule.recipe, tuple(self.notes[start:])
+        return made
 
     @staticmethod
     def usual(kernel: Kernel, ways: Mapping[str, Way]) -> str:
@@ -171,12 +189,12 @@ class Scheduler:
     def recipes(self, kernel: Kernel, hints: Hints, only: str = "") -> dict[str, Kernel]:
         """By the name of its recipe each legal schedule of a kernel; only that of a recipe `only`, if it is legal."""
         if not self.env.target.is_gpu:
-            drafts = cpu_recipes.drafts(kernel, self.buffers, self.env.target, hints)
-            return {name: cpu_place.place(draft) for name, draft in _but(drafts, only).items()}
+            drafts = cpu_recipes.drafts(kernel, self.buffers, self.env.target, hints, only)
+            return {name: cpu_place.place(draft) for name, draft in drafts.items()}
         from minductor.passes.schedule import gpu_place, gpu_recipes  # a first call for a CPU does not wait for them
 
-        drafts = gpu_recipes.drafts(kernel, self.buffers, self.env, hints)
-        return {name: gpu_place.place(draft) for name, draft in _but(drafts, only).items()}
+        drafts = gpu_recipes.drafts(kernel, self.buffers, self.env, hints, only)
+        return {name: gpu_place.place(draft) for name, draft in drafts.items()}
 
     def fastest(self, kernel: Kernel, made: Mapping[str, Kernel], hints: Hints) -> Kernel:
         """The schedule of a kernel that was learned to be the fastest, or else is estimated to be.
@@ -216,9 +234,9 @@ class Scheduler:
         return {name: tuple(cost.seconds for cost in each) for name, each in costs.items()}
 
 
-def _but(drafts: dict[str, Draft], only: str) -> dict[str, Draft]:
-    """The draft of the recipe `only`, if there is one; else all drafts."""
-    return {only: drafts[only]} if only in drafts else drafts
+def _about(kernel: str, note: NodeNote | VariantNote) -> NodeNote | VariantNote:
+    """The note as one about the kernel of this name."""
+    return replace(note, subject=kernel) if isinstance(note, NodeNote) else replace(note, kernel=kernel)
 
 
 def _without_effect(program: Program, env: Env) -> list[NodeNote]:

@@ -12,7 +12,6 @@ for both halves would select between a and b for each element, and could not be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,14 +22,7 @@ from minductor.core.expressions.rewrite import delinearize
 from minductor.cost.kernel_seconds import Prices
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
-from minductor.passes.rewriting.concat_slices import (
-    Slice,
-    StorageUses,
-    find_slices,
-    is_overwritten,
-    moved_argument,
-    with_versions,
-)
+from minductor.passes.rewriting.concat_slices import Slice, StorageUses, moved_argument, with_versions
 from minductor.passes.rewriting.prune import drop_effect, live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
@@ -55,14 +47,14 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     """The program without the concatenations that can be avoided; the same object if there are none."""
     if not env.options.fuse or len({buffer.device for buffer in program.buffers}) > 1:
         return program
-    table = program.real_table()
-    uses, prices = StorageUses(program), Prices(table, env.target, program.hints)
+    uses = StorageUses(program)
+    prices = Prices(uses.table, env.target, program.hints)
     notes: list[ir.FusionRefusal] = []
     gone: list[ir.MergedKernel] = []
     nodes: dict[int, tuple[_Concat, tuple[ir.Kernel, ...]]] = {}
     moved: dict[ir.Ref, ir.Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
-        concat = _find_concat(storage, uses, table) if table[storage].kind == "local" else None
+        concat = _find_concat(storage, uses)
         if concat is None or concat.consumer in nodes:
             continue
         consumer = program.nodes[concat.consumer]
@@ -95,11 +87,11 @@ def split_concat(program: ir.Program, env: Env) -> ir.Program:
     return with_nodes(program, live_nodes(program))
 
 
-def _find_concat(storage: str, uses: StorageUses, table: Mapping[str, ir.Buffer]) -> _Concat | None:
+def _find_concat(storage: str, uses: StorageUses) -> _Concat | None:
     """The concatenation that fills a storage, if its consumer can be split; else None."""
-    count = uses.versions[storage]
+    count, table = uses.versions[storage], uses.table
     readers = tuple(uses.readers.get(storage, ()))
-    if count < 2 or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
+    if count < 2 or len(readers) != 1 or storage in uses.returned or table[storage].kind != "local":
         return None
     consumer = uses.nodes[readers[0]]
     if not isinstance(consumer, ir.Kernel) or count * len(consumer.body.ops) > MAX_OPS:
@@ -114,11 +106,8 @@ def _find_concat(storage: str, uses: StorageUses, table: Mapping[str, ir.Buffer]
         return None
     if any(isinstance(uses.nodes[reader], ir.Kernel) for reader in uses.readers.get(store.ref.storage, ())):
         return None
-    writers = [uses.nodes[uses.writer[ir.Ref(storage, version)]] for version in range(count)]
-    if any(ir.awaited_refs(writer) for writer in writers):
-        return None
-    found = find_slices(writers, table[storage])
-    if found is None or any(is_overwritten(made.kernel, readers[0], uses) for made in found[1]):
+    found = uses.slices(storage, readers[0])
+    if found is None:
         return None
     axis = _concat_axis(consumer, last, table[storage], found[0])
     return None if axis is None else _Concat(found[1], last, readers[0], axis, store)
