@@ -28,7 +28,7 @@ def test_texts_facts_stages_and_events(compiled: Compile, fresh_store: FreshStor
         assert kernel.text.count("\n}\n") == 1 and kernel.name in run.wrappers[0]
     assert "def call(args):" in run.wrappers[0]
     stages = ["lower", "remove_dead_code", "inline", "split_concat", "elide_copies", "fuse", "loop_order", "split"]
-    stages += ["order", "merge_axes", "schedule", "bundle", "access", "partition", "memory"]
+    stages += ["order", "merge_axes", "schedule", "approximate", "bundle", "access", "partition", "memory"]
     assert [name.partition(".")[2] for name in run.stages if name.startswith("inference.")][: len(stages)] == stages
     assert "aten" in run.stages["inference.lower"]
     kinds = [kind for kind, _ in run.events]
