@@ -6,7 +6,8 @@ Of a kernel's index expressions:
 - `touch.py`: how all accesses of a kernel move along its axes, and along which axis most bytes are contiguous;
 - `blocks.py`: which block of memory a tile touches, as dimensions with strides;
 - `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass;
-- `passes_over.py`: in which pass over a row an operation runs, and how many passes there are.
+- `passes_over.py`: in which pass over a row an operation runs, and how many passes there are;
+- `function_chains.py`: how many functions, such as exponentials, wait for each other.
 
 Of the nodes of a program:
 - `dependencies.py`: which node must run before which other one;
