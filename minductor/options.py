@@ -59,6 +59,7 @@ RECIPES = (
     *("aligned1", "aligned2", "aligned4", "aligned8", "aligned16", "aligned32"),
     *("elements", "blocks", "transposed", "shared_indices", "scan", "scatter", "scatter_blocks"),
     *("gathers_first", "gathers_first_blocks", "scalar_elements", "scalar_blocks", "scalar_transposed"),
+    *("strips", "strips_blocks", "strips_rows"),
     *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks", "short_axis", "short_axis_blocks"),
     *("rows", "across_rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
     *("columns", "columns_in_parts", "transposed_columns"),

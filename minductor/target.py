@@ -110,6 +110,8 @@ class CpuMachine(NamedTuple):
     gathering: float = 3.0  # times as long other operations take beside a gather, which fills the core's queue
     strided: float = 0.7  # the same for each element that is not beside the one before it
     special: float = 4.0  # times as long as one vector takes a special function of a scalar
+    # what functions of a vector loop that wait for each other take more, for each doubling of their number
+    waiting: float = 0.7
     chain: float = 7.0  # operations for which a sum of one accumulator waits at each element
     loop: float = 6e-9  # seconds in which a vector loop starts
     ragged: float = 1.6e-8  # seconds more where the elements do not fill the lanes of a reduction

@@ -7,7 +7,9 @@ Of a kernel's index expressions:
 - `blocks.py`: which block of memory a tile touches, as dimensions with strides;
 - `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass;
 - `passes_over.py`: in which pass over a row an operation runs, and how many passes there are;
-- `walked_again.py`: which loads bring the same row again in a later walk over it.
+- `walked_again.py`: which loads bring the same row again in a later walk over it;
+- `uniform_parts.py`: which of the values that a reduction carries are the same in all lanes;
+- `function_chains.py`: how many functions, such as exponentials, wait for each other.
 
 Of the nodes of a program:
 - `dependencies.py`: which node must run before which other one;

@@ -432,19 +432,31 @@ class _Pricer:
         here = loop.own_positions
         accesses = (access for p in self.inside[id(loop)] for access in self.facts[p].accesses)
         slow = machine.gathering if any(access.is_gathered(loop) for access in accesses) else 1.0
-        total = sum(self.vector(p, loop, length, here, slow) for p in here)
+        waits = self.waits(here)
+        total = sum(self.vector(p, loop, length, here, slow * waits.get(p, 1.0)) for p in here)
         for tree in loop.body:
             if isinstance(tree, Loop):
                 inside = tree.own_positions
                 total += spans[tree.axis] * sum(self.vector(p, loop, length, inside, slow) for p in inside)
                 total += sum(2 * length * WORD / machine.vector_bytes for _ in tree.carries)
         joined = any(isinstance(self.ops[p].attrs, Reduce) for p in here)
-        waits = machine.chain * -(-length // loop.lanes) if joined and loop.lanes else 0.0
+        lanes = machine.chain * -(-length // loop.lanes) if joined and loop.lanes else 0.0
         is_short = length * WORD <= 8 * machine.vector_bytes  # then the compiler unrolls it
         start = 0.0 if is_short else machine.loop
         if loop.lanes and length % loop.lanes:
             start += machine.ragged * self.overlap
-        return machine.operation * max(total, waits) + start
+        return machine.operation * max(total, lanes) + start
+
+    def waits(self, here: Sequence[int]) -> dict[int, float]:
+        """By position of each function of a vector loop: how many times as long it takes as in a loop of its own.
+
+        In a chain each function waits for the one before. Functions beside the chain run meanwhile.
+        """
+        found = [p for p in here if self.facts[p].is_special and not isinstance(self.ops[p].attrs, Reduce)]
+        if len(found) < 2:
+            return {}
+        chain = longest_chain(self.ops, here, frozenset(found).__contains__)
+        return dict.fromkeys(found, 1 + self.machine.waiting * log2(chain) * chain / len(found))
 
     def vector(self, position: int, loop: Loop, length: int, here: Sequence[int], slow: float) -> float:
         """The operations of an op of a vector loop, for one run of the loop; `slow`: times as long as alone."""

@@ -407,6 +407,20 @@ def chain(count: int) -> Sketch:
     return s
 
 
+def test_functions_over_strips_are_one_call_each() -> None:
+    """A function with an operand that is the same for the whole row stays in a loop, and none is called twice."""
+    s = Sketch((40, 700))
+    i, j = s.i
+    x = s.b.op("sin", s.b.op("tanh", s.read("a", randn(40, 700), F32, 700 * i + j)))
+    s.write(s.b.op("pow", s.b.op("exp", x), s.read("b", randn(40), F32, i)), F32)
+    program = schedule(case_of(s).program, Env(Options(variant="strips"), by_name("cpu")))
+    text = text_of(program, "kernel")
+    assert re.findall(r"md_strip_(\w+)_f32\(x", text) == ["tanh", "sin", "exp"]
+    assert "md_strip_pow" not in text and "md_called" not in text
+    assert text.count("= md_pow_f32(") == 1
+    assert "md_tanh_f32(x0" not in text
+
+
 @pytest.mark.parametrize("count", [8, 9])
 def test_many_functions_are_called_for_whole_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int

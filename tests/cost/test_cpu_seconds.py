@@ -30,6 +30,23 @@ def pointwise(*size: int, op: str = "neg") -> Program:
     return s.done(s.op(op, s.input(*size)))
 
 
+def functions_in_turn(length: int, *, beside: bool = False) -> Program:
+    """Three functions of each element: one of the other, or one `beside` the other."""
+    s = Sketch()
+    x, out = s.input(length), s.buffer([length])
+    at = symbol("i0", "axis", 0, length - 1)
+    b = Builder([at])
+    first = b.op("exp", b.load(x.ref, at, F32))
+    if beside:
+        other = b.op("sin", b.load(x.ref, at, F32))
+        value = b.op("add", first, b.op("add", other, b.op("tanh", b.load(x.ref, at, F32))))
+    else:
+        value = b.op("tanh", b.op("sin", first))
+    b.store(out.ref, at, value)
+    s.kernel([Axis(at, integer(length))], b)
+    return s.done(out)
+
+
 def sums(*size: int, dim: int) -> Program:
     s = Sketch()
     return s.done(s.reduce("sum", s.input(*size), dim))
@@ -82,6 +99,8 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = MappingProxyType(
     {
         "small": lambda: pointwise(100, 100),
         "vector": lambda: pointwise(400_000, op="exp"),
+        "functions in turn": lambda: functions_in_turn(400_000),
+        "functions in turn, few": lambda: functions_in_turn(3000),
         "large": lambda: pointwise(2000, 4000),
         "sum": lambda: sums(1, 300_000, dim=1),
         "rows": lambda: sums(40, 40_000, dim=1),
@@ -166,6 +185,8 @@ def _loss(each: Made, taken: str) -> float:
     [
         ("small", "elements"),
         ("vector", "blocks"),
+        ("functions in turn", "strips_blocks"),
+        ("functions in turn, few", "strips"),
         ("sum", "rows_in_parts"),
         ("rows", "rows"),
         ("few columns", "columns_in_parts"),
@@ -176,6 +197,13 @@ def _loss(each: Made, taken: str) -> float:
 )
 def test_the_recipe_that_is_faster_is_taken(programs: dict[str, Made], name: str, recipe: str) -> None:
     assert fastest(prices(programs[name])) == recipe
+
+
+def test_functions_wait_for_those_before_them_only() -> None:
+    """Three functions beside each other take no longer than three in turn over strips, apart from the rows of these."""
+    in_turn, beside = (prices(made(functions_in_turn(400_000, beside=each))) for each in (False, True))
+    assert beside["elements"][0] < in_turn["strips"][0] < in_turn["elements"][0]
+    assert beside.keys().isdisjoint(("strips", "strips_blocks"))
 
 
 def test_data_that_fit_a_cache_do_not_come_from_memory(programs: dict[str, Made]) -> None:

@@ -53,6 +53,30 @@ def mapped(*size: int) -> Sketch:
     return s
 
 
+def functions_in_turn(length: int, *, is_summed: bool = False) -> Sketch:
+    """A function of a function, and one beside them; their sum, or the sum of each row."""
+    s = Sketch((3, length))
+    i, j = s.i
+    x = s.read("a", randn(3, length), F32, i * length + j)
+    inner = s.b.op("exp", s.b.op("neg", x))
+    y = s.b.op("add", s.b.op("sigmoid", s.b.op("mul", inner, s.b.op("tanh", x))), x)
+    if is_summed:
+        s.write(s.b.reduce([y], ["i1"], combine("sum", F32)), F32, axes=(0,))
+        return s
+    s.write(y, F32)
+    s.write(s.b.op("neg", inner), F32)
+    return s
+
+
+def functions_around_a_maximum(length: int) -> Sketch:
+    """The exponential of what the maximum of a row of functions leaves: each function stands in a loop of its own."""
+    s = Sketch((3, length))
+    i, j = s.i
+    x = s.b.op("tanh", s.read("a", randn(3, length), F32, i * length + j))
+    s.write(s.b.op("exp", s.b.op("sub", x, s.b.reduce([x], ["i1"], combine("max", F32)))), F32)
+    return s
+
+
 def _row_major(s: Sketch, size: tuple[int, ...]) -> Expr:
     place = integer(0)
     for axis, extent in zip(s.i, size, strict=True):
@@ -571,6 +595,8 @@ RUNS = (
     Run("cpu", "elements", cases.broadcasts),
     Run("cpu", "scalar_elements", lambda: cases.gathered_and_computed(40)),
     Run("cpu", "gathers_first", lambda: cases.gathered_and_computed(700)),
+    Run("cpu", "strips", lambda: functions_in_turn(100)),
+    Run("cpu", "strips_blocks", lambda: functions_in_turn(9000)),
     Run("cpu", "blocks", lambda: shared_column(2, 9000)),
     Run("cpu", "scalar_blocks", lambda: cases.gathered_and_computed(9000)),
     Run("cpu", "gathers_first_blocks", lambda: cases.gathered_and_computed(9000)),
@@ -592,6 +618,7 @@ RUNS = (
     Run("cpu", "rows", cases.group_norm),
     Run("cpu", "across_rows", lambda: highest(3, 70, 5, over=2)),
     Run("cpu", "across_rows", lambda: highest(300, 7, over=1)),
+    Run("cpu", "strips_rows", lambda: functions_in_turn(5000, is_summed=True)),
     Run("cpu", "rows_and_columns", cases.both_ways_of_four_axes),
     Run("cpu", "side_by_side", softmax_of_batches),
     Run("cpu", "side_by_side", lambda: softmax_of_scaled(70), "stage"),
@@ -633,6 +660,9 @@ RUNS = (
     Run("cpu", "columns", cases.sums_of_two, "group"),
     Run("cpu", "rows", lambda: summed(3, 5000, over=1), "short_sums"),
     Run("cpu", "gathers_first", lambda: cases.gathered_and_computed(700), "gather_first"),
+    Run("cpu", "strips", lambda: functions_in_turn(600), "in_strips"),
+    Run("cpu", "strips_rows", lambda: functions_in_turn(300, is_summed=True), "in_strips"),
+    Run("cpu", "strips_rows", lambda: functions_in_turn(700, is_summed=True), "in_strips"),
     Run("cpu", "elements", cases.padded_rows, "unmask"),
     Run("cpu", "elements", lambda: cases.bent(20, 64), "cut"),
     Run("cpu", "transposed", cases.permuted, "stage"),
@@ -673,6 +703,9 @@ REFUSALS = (
     Refusal("gathers_first", "cpu", "gathers_first", cases.broadcasts, "no place is loaded"),
     Refusal("gathers_first", "cpu", "gathers_first", only_gathered, "nothing is computed with the values"),
     Refusal("gathers_first", "cpu", "gathers_first", masked_gather, "what is masked may not be loaded"),
+    Refusal("strips", "cpu", "strips_rows", lambda: functions_in_turn(250, is_summed=True), "the rows are short"),
+    Refusal("strips", "cpu", "strips", lambda: mapped(3, 600), "no function waits for another"),
+    Refusal("in_strips", "cpu", "strips_rows", lambda: functions_around_a_maximum(600), "each stands in its own loop"),
     Refusal("scatter_blocks", "cpu", "scatter_blocks", lambda: scattered(7, 8, is_gathered=False), "a single block"),
     Refusal("scalar", "cpu", "scalar_elements", cases.broadcasts, "no place is loaded"),
     Refusal("scalar", "cpu", "scalar_elements", lambda: softmax_of_gathered(30, 90), "it reduces"),

@@ -12,6 +12,7 @@ Read the files in this order:
 - `cpp_arrays.py`: the arrays on the stack that a schedule asks for.
 - `cpp_upwards.py`: how an accumulator takes in elements in ascending order.
 - `cpp_strips.py`, `cpp_stored.py`: conversions of 16-bit floats, in strips or not at all.
+- `cpp_over_strips.py`: calls that compute one function for a strip of elements.
 - `cpp_transpose.py`: copies between memory and staging buffers.
 - `cpp_text.py`: literals, index expressions and indentation.
 - `cpp_math.py`: the sections of the headers that a kernel needs.

@@ -26,12 +26,13 @@ from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.below_maximum import maximum_above
 from minductor.ir.program.bundled import bundled_parts
+from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import Check, Kernel, Origin, Ref, Store, all_ops, reads, writes
 from minductor.ir.program.ops import FUNCTION, op_cost
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
-MOST_INLINED = 8  # functions of a kernel; with more, the loop waits for its long chain and not for the calls
+MOST_INLINED = 8  # functions in loops with others; with more, the loop waits for its long chain and not for the calls
 UNIT_KERNELS = 32  # the most kernels of one translation unit: units are compiled side by side
 OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers beside this file
 
@@ -104,7 +105,7 @@ def kernel_text(
     values.nonpositive = frozenset(
         id(op) for op in exponentials if maximum_above(op.args[0], kernel.body.ops) is not None
     )
-    values.calls = sum(op.dtype == F32 and op_cost(op.name) >= FUNCTION for op in kernel.body.ops) > MOST_INLINED
+    values.calls = len(_crowded(kernel)) > MOST_INLINED
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     nodes = kernel.origins if origins is None else origins
     out.add(*(comment(nodes) if is_commented else ()))
@@ -119,6 +120,16 @@ def kernel_text(
         out.computes(None)
         out.add("return 0;")
     return "\n".join(out.lines) + "\n"
+
+
+def _crowded(kernel: Kernel) -> set[int]:
+    """The positions of the functions in float32 that share a loop with others."""
+    assert kernel.schedule is not None
+    ops, found = kernel.body.ops, set[int]()
+    for loop in loops(kernel.schedule.steps):
+        here = [p for p in loop.own_positions if ops[p].dtype == F32 and op_cost(ops[p].name) >= FUNCTION]
+        found.update(here if len(here) > 1 else ())
+    return found
 
 
 def parts_text(

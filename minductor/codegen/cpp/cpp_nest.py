@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
+from minductor.codegen.cpp.cpp_over_strips import call_over_strip
 from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp.cpp_text import index_text, threads_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
@@ -179,7 +180,8 @@ class NestPrinter:
 
     def loop(self, loop: Loop) -> None:
         self.out.computes(None)
-        if calls := self.transposed(loop):
+        ends = self.range(loop.axis)
+        if calls := self.transposed(loop) or call_over_strip(loop, self.ops, self.kept, self.values, ends):
             self.out.add_each(calls)
             return
         if loop.kind == "parallel" and loop.carries:

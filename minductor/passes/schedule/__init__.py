@@ -19,10 +19,10 @@ matrix products). What follows the placing on a CPU: `short_sums.py` (blocks wit
 (several rows at a time where columns are summed), `gathers.py` (gathers before the vector loop), `unblock.py` (needless
 block loops go), `fetch.py` (a row that is gathered from is asked into the cache before the loop), `stage.py`
 (transposed loads and stores use a staging buffer), `rows_in_results.py` (long rows are kept where a store writes
-later), `unmask.py` (loops without masks), `cut.py` (loops are cut where an index changes its formula). On a GPU:
-`align.py` (a step: rows that start at any element), `launch_choices.py` (warps, pipeline stages and blocks for
-autotuning), `needed_launches.py` (those that are measured), `by_library.py` (the variant of a matrix product that calls
-the library).
+later), `strips.py` (functions that wait for each other run over strips), `unmask.py` (loops without masks), `cut.py`
+(loops are cut where an index changes its formula). On a GPU: `align.py` (a step: rows that start at any element),
+`launch_choices.py` (warps, pipeline stages and blocks for autotuning), `needed_launches.py` (those that are measured),
+`by_library.py` (the variant of a matrix product that calls the library).
 
 Laws: a schedule never depends on the number of threads, so bits do not either. Sums are added in short runs, so that
 errors stay about as small as eager's. Values do not change otherwise.

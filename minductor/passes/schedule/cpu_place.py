@@ -28,6 +28,7 @@ from minductor.passes.schedule.group import ROWS, group
 from minductor.passes.schedule.rows_in_results import keep_in_results
 from minductor.passes.schedule.short_sums import is_long_sum, short_sums
 from minductor.passes.schedule.stage import stage
+from minductor.passes.schedule.strips import in_strips
 from minductor.passes.schedule.unblock import unblock
 from minductor.passes.schedule.unmask import unmask
 
@@ -49,8 +50,10 @@ def place(draft: Draft) -> Kernel:
     schedule = schedule or nest(draft, short_sums(draft, 1))
     schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
     schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
-    schedule = fetch_rows(unblock(schedule), draft.kernel)
+    schedule = unblock(schedule)
+    schedule = fetch_rows(schedule, draft.kernel)
     schedule = keep_in_results(schedule, draft) if draft.staged is None else schedule
+    schedule = in_strips(schedule, draft.kernel) if draft.is_in_strips else schedule
     schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
     return replace(draft.kernel, schedule=schedule)
 

@@ -34,6 +34,7 @@ SCAN = (Recipe("scan", (cpu.scan, cpu.settle)),)
 TRANSPOSED_COLUMNS = Recipe("transposed_columns", (cpu.transposed_columns, cpu.settle))
 ROWS = (
     Recipe("rows", (cpu.rows, cpu.settle)),
+    Recipe("strips_rows", (cpu.rows, cpu.strips, cpu.settle)),
     Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
     Recipe("side_by_side", (rows_side_by_side, cpu.settle)),
     Recipe("across_rows", (cpu.across_rows, cpu.settle)),
@@ -53,6 +54,8 @@ POINTWISE = (
     *_with_scalar(Recipe("blocks", (cpu.blocks,))),
     Recipe("gathers_first_blocks", (cpu.blocks, cpu.gathers_first, cpu.settle)),
     *_with_scalar(Recipe("transposed", (cpu.transpose,)), Recipe("shared_indices", (cpu.share_indices,))),
+    Recipe("strips", (cpu.elements, cpu.strips, cpu.settle)),
+    Recipe("strips_blocks", (cpu.blocks, cpu.strips, cpu.settle)),
     Recipe("short_axis", (unroll_short_axis, cpu.elements, cpu.settle)),
     Recipe("short_axis_blocks", (unroll_short_axis, cpu.blocks_of_points, cpu.settle)),
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from minductor.analysis.both_ways import BothWays, both_ways, most_parts, objection
+from minductor.analysis.function_chains import function_chain
 from minductor.analysis.strides import constant_step, step_of
 from minductor.core.dtypes import BF16, F16
 from minductor.cost.shape_cpu import FEW_ACROSS
@@ -22,6 +23,7 @@ from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.gathers import places_of
 from minductor.passes.schedule.narrow import in_two_steps, narrow
+from minductor.passes.schedule.strips import CHAIN, SHORT
 
 PARTS = 64  # the largest number of parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations of a kernel; starting threads for fewer costs more than it saves
@@ -199,6 +201,14 @@ def _gathers(draft: Draft) -> frozenset[int]:
     axis = draft.touches.axes[draft.vector].symbol
     loads = ((p, op) for p, op in enumerate(draft.kernel.body.ops) if isinstance(op.attrs, Load))
     return frozenset(p for p, op in loads if draft.vector in op.axes and step_of(op, axis) is None)
+
+
+def strips(draft: Draft) -> Draft | None:
+    """Functions that wait for each other run over strips of the vector loop, one after the other (`strips.py`)."""
+    ops, extent = draft.kernel.body.ops, draft.touches.extents.get(draft.vector or "")
+    inside = [p for p, op in enumerate(ops) if draft.vector in op.axes]
+    is_short = extent is not None and extent <= SHORT
+    return None if is_short or function_chain(ops, inside) < CHAIN else draft._replace(is_in_strips=True)
 
 
 def scatter(draft: Draft) -> Draft:
