@@ -104,14 +104,16 @@ def _sizes(unknown: Sequence[Symbol]) -> Iterator[Hints]:
 class _Touched(NamedTuple):
     """What some points touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
 
-    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin; `conflicts`: those of
-    them that share few sets of the second level; `waiting`: seconds for lines of main memory that the core does not
-    fetch ahead. The last three: the lines that each level of cache misses again, since data draw more of them than fit.
+    `lines`: the lines; `moved`: the same, those that are stored counted twice; `places`: where runs of lines begin;
+    `conflicts`: those of them that share few sets of the second level; `waiting`: seconds for lines of main memory that
+    the core does not fetch ahead. The last three: the lines that each level of cache misses again, since data draw more
+    of them than fit.
     """
 
     size: float = 0.0
     first: float = 0.0
     second: float = 0.0
+    lines: float = 0.0
     moved: float = 0.0
     places: float = 0.0
     conflicts: float = 0.0
@@ -152,6 +154,11 @@ class _Access(NamedTuple):
     reach: int = 0
     is_store: bool = False
 
+    @property
+    def place(self) -> object:
+        """The storage, or the row."""
+        return self.key if self.key[0] == "row" else self.key[0]
+
     def along(self, axis: str) -> int:
         """The distance in bytes of two elements that are neighbours along the axis."""
         return next((distance for distance, each in self.moves if each == axis), self.itemsize)
@@ -190,7 +197,8 @@ class _Access(NamedTuple):
         conflicts = begun if second > max(moved * LINE, machine.second_bytes) else 0
         points = prod(spans[axis] for _, axis in self.moves)
         waiting = self.waiting(moved, missed[-1] if missed else 0.0, points, visit, machine)
-        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), begun, conflicts, waiting, *missed)
+        lines = moved, moved * (1 + self.is_store)
+        return _Touched(moved * LINE, first, second, *lines, begun, conflicts, waiting, *missed)
 
     def waiting(self, lines: float, again: float, points: int, visit: _Visit, machine: CpuMachine) -> float:
         """The seconds for lines of main memory that are not fetched ahead; `again`: those that data draw once more."""
@@ -220,7 +228,8 @@ class _Fact(NamedTuple):
 class _Work(NamedTuple):
     """Seconds: operations, lines of the second and third level and of main memory, and starting threads.
 
-    `memory`: what the bandwidth allows. `waiting`: what a core takes that waits for lines not fetched ahead.
+    `memory`: what the bandwidth allows, which counts stored lines twice. `waiting`: what a core takes, which waits for
+    each line that is not fetched ahead, and for none that goes back.
     """
 
     arithmetic: float = 0.0
@@ -343,8 +352,13 @@ class _Pricer:
         key = inside, tuple(spans.values())
         if key not in self.known:
             found = {each.key: each for p in inside for each in self.accesses(p)}
-            each = (a.touched(spans, self.machine, self.visits.get(a.key, _Visit(a.whole))) for a in found.values())
-            self.known[key] = _Touched(*map(sum, zip(_Touched(), *each, strict=True)))
+            each = [a.touched(spans, self.machine, self.visits.get(a.key, _Visit(a.whole))) for a in found.values()]
+            sizes: dict[object, float] = {}  # by storage or row: what several accesses touch is there once
+            for a, one in zip(found.values(), each, strict=True):
+                before = sizes.get(a.place, 0.0)
+                sizes[a.place] = max(before, min(before + one.size, a.whole))
+            total = _Touched(*map(sum, zip(_Touched(), *each, strict=True)))
+            self.known[key] = total._replace(size=sum(sizes.values()))
         return self.known[key]
 
     def accesses(self, position: int) -> Iterator[_Access]:
@@ -384,7 +398,7 @@ class _Pricer:
             work.arithmetic / used + joined,
             work.second / used,
             work.third / min(used, machine.third_cores),
-            work.memory / min(used, machine.memory_cores),
+            work.memory,
             work.waiting / used,
             machine.region * (1 + log2(self.threads)) / 5,
         )
@@ -419,9 +433,10 @@ class _Pricer:
             third = lines * machine.third_line + jumps * machine.third_jump + whole.conflicts * machine.conflict
             work = work._replace(third=third / min(cores, machine.third_cores))
         if once.size <= machine.third_bytes:
-            memory = (whole.moved + whole.third_again) * machine.memory_line
-            waiting = (memory + whole.waiting) / cores
-            work = work._replace(memory=memory / min(cores, machine.memory_cores), waiting=waiting)
+            line = machine.memory_line
+            memory = (whole.moved + whole.third_again) * line / machine.memory_cores
+            waiting = ((whole.lines + whole.third_again) * line + whole.waiting) / cores
+            work = work._replace(memory=memory, waiting=waiting)
         return work
 
     # --- operations
