@@ -154,11 +154,6 @@ class _Access(NamedTuple):
     reach: int = 0
     is_store: bool = False
 
-    @property
-    def place(self) -> object:
-        """The storage, or the row."""
-        return self.key if self.key[0] == "row" else self.key[0]
-
     def along(self, axis: str) -> int:
         """The distance in bytes of two elements that are neighbours along the axis."""
         return next((distance for distance, each in self.moves if each == axis), self.itemsize)
@@ -352,13 +347,8 @@ class _Pricer:
         key = inside, tuple(spans.values())
         if key not in self.known:
             found = {each.key: each for p in inside for each in self.accesses(p)}
-            each = [a.touched(spans, self.machine, self.visits.get(a.key, _Visit(a.whole))) for a in found.values()]
-            sizes: dict[object, float] = {}  # by storage or row: what several accesses touch is there once
-            for a, one in zip(found.values(), each, strict=True):
-                before = sizes.get(a.place, 0.0)
-                sizes[a.place] = max(before, min(before + one.size, a.whole))
-            total = _Touched(*map(sum, zip(_Touched(), *each, strict=True)))
-            self.known[key] = total._replace(size=sum(sizes.values()))
+            each = (a.touched(spans, self.machine, self.visits.get(a.key, _Visit(a.whole))) for a in found.values())
+            self.known[key] = _Touched(*map(sum, zip(_Touched(), *each, strict=True)))
         return self.known[key]
 
     def accesses(self, position: int) -> Iterator[_Access]:

@@ -356,10 +356,9 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
         and sum(reach * _apart(shape.touches[n], vector, cache) for n, reach in scattered.items()) > cache
         for cache in machine[:2]
     ]
-    third = third_places = conflicts = memory = awaited = unforeseen = 0.0
+    size = third = third_places = conflicts = memory = awaited = unforeseen = 0.0
     second = _buffered(shape, vector, is_staged=is_staged)
     is_blocked = _is_blocked(shape, vector, is_staged=is_staged)
-    sizes: dict[str, float] = {}
     around, ahead = 0, machine.ahead_bytes / LINE
     if across := _across(shape, vector):  # each row passes the accumulators of all columns
         accumulators = _accumulator_bytes(shape, across)
@@ -370,8 +369,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
     for n, touch in enumerate(shape.touches):
         fixed = touch.itemsize, touch.steps, touch.storage_bytes, touch.drawn, touch.times
         lines, places, drawn, *_ = _touched(shape.extents, *fixed)
-        before = sizes.get(touch.storage, 0.0)
-        sizes[touch.storage] = max(before, min(before + lines * LINE, touch.storage_bytes))
+        size += lines * LINE
         moved = lines * (1 + touch.is_store)
         if is_blocked:
             places = _in_blocks(shape, touch, places)
@@ -401,7 +399,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
         memory += moved * passes[2] + again[2]
         awaited += lines * passes[2] + again[2]
         unforeseen += min(lines, pieces * ahead) * passes[2] + again[2]
-    return _Lines(sum(sizes.values()), second, third, third_places, conflicts, memory, awaited, unforeseen)
+    return _Lines(size, second, third, third_places, conflicts, memory, awaited, unforeseen)
 
 
 def _is_transposed(shape: Shape, touch: Touch, vector: int | None, *, is_staged: bool) -> bool:

@@ -278,21 +278,6 @@ def test_the_blocks_of_a_transpose_cut_the_rows_of_all_its_accesses() -> None:
     assert cost(turned).memory == pytest.approx(cost(straight).memory * (1 + waiting), rel=0.01)
 
 
-def test_a_storage_that_is_read_along_and_across_is_in_the_cache_once() -> None:
-    sizes: list[int] = []
-    for count in (1, 2):
-        s = Sketch()
-        x = s.input(1024, 1024)
-        y = x if count == 1 else s.input(1024, 1024)
-        program = fuse(inline(s.done(s.op("add", x, transpose(y, 0, 1))), CPU), CPU)
-        known = prices(program, CPU)
-        made = known._latest_kind(known.shape(only(program))).demand
-        assert made is not None
-        assert made.lines is not None
-        sizes.append(int(made.lines.size))
-    assert sizes == [2 << 22, 3 << 22]
-
-
 def added(size: tuple[int, ...], of: tuple[int, ...], op: str = "exp") -> float:
     """The operations in seconds of a kernel that adds an op of a small tensor to a large one, by element."""
     s = Sketch()
