@@ -104,16 +104,14 @@ def _sizes(unknown: Sequence[Symbol]) -> Iterator[Hints]:
 class _Touched(NamedTuple):
     """What some points touch. `size`: bytes; `first` and `second`: bytes that are taken up of these levels of cache.
 
-    `lines`: the lines; `moved`: the same, those that are stored counted twice; `places`: where runs of lines begin;
-    `conflicts`: those of them that share few sets of the second level; `waiting`: seconds for lines of main memory that
-    the core does not fetch ahead. The last three: the lines that each level of cache misses again, since data draw more
-    of them than fit.
+    `moved`: the lines, those that are stored counted twice; `places`: where runs of lines begin; `conflicts`: those of
+    them that share few sets of the second level; `waiting`: seconds for lines of main memory that the core does not
+    fetch ahead. The last three: the lines that each level of cache misses again, since data draw more of them than fit.
     """
 
     size: float = 0.0
     first: float = 0.0
     second: float = 0.0
-    lines: float = 0.0
     moved: float = 0.0
     places: float = 0.0
     conflicts: float = 0.0
@@ -192,8 +190,7 @@ class _Access(NamedTuple):
         conflicts = begun if second > max(moved * LINE, machine.second_bytes) else 0
         points = prod(spans[axis] for _, axis in self.moves)
         waiting = self.waiting(moved, missed[-1] if missed else 0.0, points, visit, machine)
-        lines = moved, moved * (1 + self.is_store)
-        return _Touched(moved * LINE, first, second, *lines, begun, conflicts, waiting, *missed)
+        return _Touched(moved * LINE, first, second, moved * (1 + self.is_store), begun, conflicts, waiting, *missed)
 
     def waiting(self, lines: float, again: float, points: int, visit: _Visit, machine: CpuMachine) -> float:
         """The seconds for lines of main memory that are not fetched ahead; `again`: those that data draw once more."""
@@ -223,8 +220,7 @@ class _Fact(NamedTuple):
 class _Work(NamedTuple):
     """Seconds: operations, lines of the second and third level and of main memory, and starting threads.
 
-    `memory`: what the bandwidth allows, which counts stored lines twice. `waiting`: what a core takes, which waits for
-    each line that is not fetched ahead, and for none that goes back.
+    `memory`: what the bandwidth allows. `waiting`: what a core takes that waits for lines not fetched ahead.
     """
 
     arithmetic: float = 0.0
@@ -388,7 +384,7 @@ class _Pricer:
             work.arithmetic / used + joined,
             work.second / used,
             work.third / min(used, machine.third_cores),
-            work.memory,
+            work.memory / min(used, machine.memory_cores),
             work.waiting / used,
             machine.region * (1 + log2(self.threads)) / 5,
         )
@@ -423,10 +419,9 @@ class _Pricer:
             third = lines * machine.third_line + jumps * machine.third_jump + whole.conflicts * machine.conflict
             work = work._replace(third=third / min(cores, machine.third_cores))
         if once.size <= machine.third_bytes:
-            line = machine.memory_line
-            memory = (whole.moved + whole.third_again) * line / machine.memory_cores
-            waiting = ((whole.lines + whole.third_again) * line + whole.waiting) / cores
-            work = work._replace(memory=memory, waiting=waiting)
+            memory = (whole.moved + whole.third_again) * machine.memory_line
+            waiting = (memory + whole.waiting) / cores
+            work = work._replace(memory=memory / min(cores, machine.memory_cores), waiting=waiting)
         return work
 
     # --- operations

@@ -61,8 +61,7 @@ class _Lines(NamedTuple):
     third: float = 0.0
     third_places: float = 0.0
     conflicts: float = 0.0  # places that share few sets of the second level
-    memory: float = 0.0  # those that are stored counted twice
-    awaited: float = 0.0  # the same, each line once: a core does not wait for those that go back
+    memory: float = 0.0
     unforeseen: float = 0.0  # lines of main memory that the core does not fetch ahead
 
 
@@ -129,8 +128,8 @@ def with_store(known: Demand, shape: Shape, store: Touch, machine: CpuMachine) -
     if _is_blocked(shape, vector):
         places = _in_blocks(shape, store, places)
     moved, more = 2 * count, min(count, places * machine.ahead_bytes / LINE)
-    size, second, third, third_places, conflicts, memory, awaited, unforeseen = lines
-    rest = third + moved, third_places + places, conflicts, memory + moved, awaited + count, unforeseen + more
+    size, second, third, third_places, conflicts, memory, unforeseen = lines
+    rest = third + moved, third_places + places, conflicts, memory + moved, unforeseen + more
     return Demand(known.work, _Lines(size + count * LINE, second + moved, *rest), known.used)
 
 
@@ -138,8 +137,9 @@ def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMach
     """The cost if so many threads are used: what fits a cache comes from it. `region`: seconds in which they start."""
     memory = third = second = 0.0
     if size > machine.third_bytes:
-        waiting = lines.awaited * machine.memory_line + lines.unforeseen * machine.memory_wait
-        memory = max(lines.memory * machine.memory_line / machine.memory_cores, waiting / used)
+        memory = lines.memory * machine.memory_line
+        waiting = memory + lines.unforeseen * machine.memory_wait  # each core waits for its own lines
+        memory = max(memory / min(used, machine.memory_cores), waiting / used)
     if size > machine.second_bytes * used:
         third = lines.third * machine.third_line + lines.third_places * machine.third_jump
         third += lines.conflicts * machine.conflict
@@ -356,7 +356,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
         and sum(reach * _apart(shape.touches[n], vector, cache) for n, reach in scattered.items()) > cache
         for cache in machine[:2]
     ]
-    size = third = third_places = conflicts = memory = awaited = unforeseen = 0.0
+    size = third = third_places = conflicts = memory = unforeseen = 0.0
     second = _buffered(shape, vector, is_staged=is_staged)
     is_blocked = _is_blocked(shape, vector, is_staged=is_staged)
     around, ahead = 0, machine.ahead_bytes / LINE
@@ -378,7 +378,6 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
             third += moved
             third_places += places
             memory += moved
-            awaited += lines
             unforeseen += min(lines, places * ahead)
             continue
         if n in scattered and (touch.is_store or shape.joined):
@@ -397,9 +396,8 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
         third += moved * passes[1] + again[1]
         third_places += pieces * passes[1] + again[1]
         memory += moved * passes[2] + again[2]
-        awaited += lines * passes[2] + again[2]
         unforeseen += min(lines, pieces * ahead) * passes[2] + again[2]
-    return _Lines(size, second, third, third_places, conflicts, memory, awaited, unforeseen)
+    return _Lines(size, second, third, third_places, conflicts, memory, unforeseen)
 
 
 def _is_transposed(shape: Shape, touch: Touch, vector: int | None, *, is_staged: bool) -> bool:

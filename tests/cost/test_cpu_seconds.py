@@ -181,14 +181,13 @@ def test_the_recipe_that_is_faster_is_taken(programs: dict[str, Made], name: str
 def test_data_that_fit_a_cache_do_not_come_from_memory(programs: dict[str, Made]) -> None:
     small, large = (costs(programs[name])["elements"][0] for name in ("small", "large"))
     assert small.memory == 0
-    lines = 2000 * 4000 * 4 / 64  # of an operand, and of the result
-    assert large.memory == pytest.approx(2 * lines * NOMINAL_CPU.memory_line, rel=0.01)
+    lines = 2000 * 4000 * 4 / 64  # of an operand; those of the result are read and written back
+    assert large.memory == pytest.approx(3 * lines * NOMINAL_CPU.memory_line, rel=0.01)
 
 
 def test_memory_is_shared_by_the_threads(programs: dict[str, Made]) -> None:
     one, many = costs(programs["large"])["blocks"]
-    # lines that are stored are read and written back, for which one core does not wait
-    assert many.memory == pytest.approx(1.5 * one.memory / NOMINAL_CPU.memory_cores, rel=0.01)
+    assert many.memory == pytest.approx(one.memory / NOMINAL_CPU.memory_cores, rel=1e-3)
     assert many.arithmetic == pytest.approx(one.arithmetic / 16, rel=0.05)
 
 
