@@ -342,7 +342,7 @@ class Decisions:
     def cut(self, choice: Function) -> Function:
         """What `split` asks."""
 
-        def answer(splitter: Any, forms: Sequence[Kernel], shape: Any, cuts: Any) -> Any:
+        def answer(splitter: Any, forms: Sequence[Kernel], *rest: Any) -> Any:
             def taken(prices: Mapping[str, Sequence[float]]) -> str:
                 found, others = fastest(prices), {name: each for name, each in prices.items() if name != split.WHOLE}
                 if not others or split.WHOLE not in prices:
@@ -352,7 +352,7 @@ class Decisions:
                 return found if turned is None else fastest(others) if turned else split.WHOLE
 
             with mock.patch.object(split, "fastest", taken):
-                return choice(splitter, forms, shape, cuts)
+                return choice(splitter, forms, *rest)
 
         return answer
 

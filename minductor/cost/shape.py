@@ -90,6 +90,7 @@ class Work(NamedTuple):
     axes: int
     size: int  # bytes of a value
     passes: int  # over a row in which they are needed
+    is_inside: bool = False  # of values that are the same along a row and needed at each of its elements; on a CPU
     operations: float = 0.0
     functions: float = 0.0  # those of `operations` that functions take
     divisions: int = 0  # of integers
@@ -407,12 +408,11 @@ class _Reader:
 
     def work(self, *, is_gpu: bool) -> tuple[Work, ...]:
         """The operations of all ops, those of equal axes, sizes and passes together."""
-        found: dict[tuple[int, int, int], list[float]] = {}
-        for op, axes, passes in zip(self.ops, self.axes, self.passes, strict=True):
+        found: dict[tuple[int, int, int, bool], list[float]] = {}
+        inside = [False] * len(self.ops) if is_gpu or not self.joined else self.inside()
+        for op, axes, passes, is_inside in zip(self.ops, self.axes, self.passes, inside, strict=True):
             size = WORD if op.dtype is None else max(WORD, op.dtype.itemsize)
-            total = found.get((axes, size, passes))
-            if total is None:
-                total = found[axes, size, passes] = [0, 0, 0]
+            total = found.setdefault((axes, size, passes, is_inside), [0, 0, 0])
             if op.attrs is None:
                 units = _units(op.name, op.dtype)
                 total[0] += units[0] * (double_rate(op) if is_gpu else 1)
@@ -426,6 +426,14 @@ class _Reader:
                 total[1] += units[1]
                 total[2] += units[2]
         return tuple(Work(*key, total[0], total[1], int(total[2])) for key, total in found.items() if any(total))
+
+    def inside(self) -> list[bool]:
+        """Of each op whether its value is the same along a row, and something that varies along the row needs it."""
+        found = [False] * len(self.ops)
+        for p in range(len(self.ops) - 1, -1, -1):
+            for a in self.ops[p].args if found[p] or self.axes[p] & self.joined else ():
+                found[a] = not self.axes[a] & self.joined
+        return found
 
     def operations(self, op: Op) -> int:
         """The operations at one point of an op that is not pointwise."""
@@ -536,7 +544,8 @@ def inlined(consumer: Shape, producer: Shape, storage: str, *, is_index: bool = 
             uses.append(touch)
         else:
             found[touch.storage, touch.is_store, touch.steps] = touch
-    work = {each[:3]: each for each in consumer.work}
+    work = {each[:4]: each for each in consumer.work}
+    in_row = {each.axes for each in consumer.work if each.is_inside}
     for use in uses:
         places, moved, is_same = _places(use.steps, consumer.extents, producer.extents, store.steps)
         share = min(1.0, use.size / max(1, store.size))
@@ -547,7 +556,7 @@ def inlined(consumer: Shape, producer: Shape, storage: str, *, is_index: bool = 
             _add_touch(found, _used(touch, use, places, axes, share, store.steps) if is_moved else touch)
         spared = use.times * (MOVED + CHECK * is_index)
         for each in producer.work:
-            key = axes & _axes_around(places, each.axes), each.size, use.passes
+            key = axes & _axes_around(places, each.axes), each.size, use.passes, use.axes in in_row
             old = work.get(key) or Work(*key)
             operations = old.operations + use.times * each.operations
             less = min(spared, operations) if each.axes == store.axes else 0

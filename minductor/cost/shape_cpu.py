@@ -24,12 +24,17 @@ LANES = 256  # bytes of the lanes of a reduction
 BLOCK = 4096  # elements along the vector axis that one thread takes at least, where nothing is reduced
 COLUMNS = 256  # the same where the other axes are reduced
 FEW_ACROSS = 4  # times as many bytes contiguous along reduced rows as across them; then rows are not transposed
+CROSSING = 64  # elements of a side of a block that is transposed; all accesses of the kernel are cut in such pieces
 GROUP = 8  # rows that a reduction of columns adds to each other before it adds them to the sum
 WIDE_COLUMNS = 1024  # the same where parts of the other axes are reduced
 PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most parts
 SHORT_ROW = 40  # elements of a row; as many rows as a vector has lanes are reduced at once
 KEPT_ROW = 512 * 1024  # bytes of a row of values that is kept; of longer ones a later pass computes them again
 KEPT = 2  # operations of a value that is kept for a later pass over the row
+EXPENSIVE = 10  # operations of a value that is kept rather than computed again in each run of a loop that it lacks
+SMALL_ROWS = 16 * 1024  # bytes of the array in which it is kept
+SHARED = 256  # iterations of the outer loops; threads share no more loops than these need
+SHORT_AXIS = 4  # elements of a contiguous axis that is unrolled: the vector loop runs along another one
 SHARING = 64  # rows that share the indices of gathers
 ONCE, NEVER = (1, 1, 1), (0.0, 0.0, 0.0)  # how often each level takes in the lines of most accesses, and draws them
 OVERLAP = 0.5  # of the seconds of a join: the next row does not wait for it
@@ -120,6 +125,8 @@ def with_store(known: Demand, shape: Shape, store: Touch, machine: CpuMachine) -
         return None
     fixed = store.itemsize, store.steps, store.storage_bytes, store.drawn, store.times
     count, places, *_ = _touched(shape.extents, *fixed)
+    if _is_blocked(shape, vector):
+        places = _in_blocks(shape, store, places)
     moved, more = 2 * count, min(count, places * machine.ahead_bytes / LINE)
     size, second, third, third_places, conflicts, memory, unforeseen = lines
     rest = third + moved, third_places + places, conflicts, memory + moved, unforeseen + more
@@ -196,6 +203,9 @@ def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None, *, is_sta
         if SHARING * drawn <= machine.second_bytes:
             found.append(_scalar(shape, machine, vector, SHARING))
     row = shape.extents[vector]
+    beside = max((n for n, extent in enumerate(shape.extents) if n != vector and extent > 1), default=None)
+    if 1 < row <= SHORT_AXIS and beside is not None and not shape.joined and not any([t.drawn for t in shape.touches]):
+        found.append(_vectors(shape, machine, beside, unrolled=vector))
     if shape.joined == 1 << vector and shape.in_turn > 1 and row <= SHORT_ROW:
         rows = (n for n in range(len(shape.extents)) if not shape.joined >> n & 1)
         found += (_vectors(shape, machine, n) for n in rows if shape.extents[n] >= SHORT_ROW)
@@ -220,15 +230,18 @@ def _gathers(shape: Shape, vector: int) -> bool:
     return None in [touch.steps[vector] for touch in shape.touches]
 
 
-def _vectors(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool = False) -> float:
-    """The seconds if the vector loop runs along this axis."""
+def _vectors(
+    shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool = False, unrolled: int | None = None
+) -> float:
+    """The seconds if the vector loop runs along this axis. `unrolled`: a short axis in it, without a loop."""
     length = shape.extents[vector]
     strided = machine.gather if shape.joins and not is_staged else machine.strided
     slow = machine.gathering if _gathers(shape, vector) else 1.0
-    order = _order(shape, vector)
+    order = _order(shape, vector) if unrolled is None else _order(shape, vector, unrolled)
     total = 0.0
     for work in shape.work:
-        points = _times(shape, work.axes, order)
+        points, reads = _runs(shape, work, order)
+        total += machine.operation * reads * work.size / machine.vector_bytes
         if not work.axes >> vector & 1:
             units = work.operations + (machine.special - 1) * work.functions + work.divisions * machine.integer_division
             total += points * units * machine.scalar
@@ -250,7 +263,7 @@ def _vectors(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool 
             total += points * (machine.narrow_gather if narrow else machine.gather) * machine.operation
     return (
         total
-        + _loops(shape, machine, vector, is_staged=is_staged)
+        + _loops(shape, machine, vector, is_staged=is_staged) / (1 if unrolled is None else shape.extents[unrolled])
         + sum(_joins(shape, machine, vector, is_staged=is_staged))
     )
 
@@ -261,10 +274,10 @@ def _is_kept(shape: Shape, work: Work, vector: int) -> bool:
     return work.size * shape.points(shape.walked_again & work.axes) * beside <= KEPT_ROW
 
 
-def _order(shape: Shape, vector: int | None) -> list[int]:
-    """The axes in the order of their loops, outermost first; the vector loop is the innermost."""
-    last = (shape.joined, vector)
-    return sorted(range(len(shape.extents)), key=lambda axis: (axis == last[1], last[0] >> axis & 1))
+def _order(shape: Shape, *inner: int | None) -> list[int]:
+    """The axes in the order of their loops, outermost first; `inner`: the last ones, as the axis of the vector loop."""
+    places = {axis: n for n, axis in enumerate(inner)}
+    return sorted(range(len(shape.extents)), key=lambda axis: (places.get(axis, -1), shape.joined >> axis & 1))
 
 
 def _times(shape: Shape, axes: int, order: Sequence[int]) -> int:
@@ -277,6 +290,29 @@ def _times(shape: Shape, axes: int, order: Sequence[int]) -> int:
         if axes >> axis & 1:
             times = points
     return times
+
+
+def _runs(shape: Shape, work: Work, order: Sequence[int]) -> tuple[int, int]:
+    """How often operations run in vector loops, and how often their value is read where it is kept in an array.
+
+    A loop over an axis that they lack repeats them, unless the array is small and the value takes long to compute.
+    There is none between two loops that threads share.
+    """
+    axes, times, rest, shared = work.axes, 1, shape.points(work.axes), 1
+    outside = 0 if axes & shape.joined or work.is_inside else shape.joined
+    is_kept = work.operations >= EXPENSIVE
+    for axis in order:
+        extent = shape.extents[axis]
+        is_between = shared > 1 and shared < SHARED and not shape.joined >> axis & 1
+        shared *= 1 if shape.joined >> axis & 1 else extent
+        if axes >> axis & 1:
+            rest //= extent
+        elif rest == 1 or outside >> axis & 1:  # it runs before the loop, or after it
+            continue
+        elif is_kept and not is_between and work.size * rest <= SMALL_ROWS:
+            return times * rest, _times(shape, axes, order)
+        times *= extent
+    return times, 0
 
 
 def _loops(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool) -> float:
@@ -322,6 +358,7 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
     ]
     size = third = third_places = conflicts = memory = unforeseen = 0.0
     second = _buffered(shape, vector, is_staged=is_staged)
+    is_blocked = _is_blocked(shape, vector, is_staged=is_staged)
     around, ahead = 0, machine.ahead_bytes / LINE
     if across := _across(shape, vector):  # each row passes the accumulators of all columns
         accumulators = _accumulator_bytes(shape, across)
@@ -334,6 +371,8 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
         lines, places, drawn, *_ = _touched(shape.extents, *fixed)
         size += lines * LINE
         moved = lines * (1 + touch.is_store)
+        if is_blocked:
+            places = _in_blocks(shape, touch, places)
         if touch.passes == 1 and not (drawn or scattered or shape.joined):  # what most accesses are
             second += moved
             third += moved
@@ -361,9 +400,21 @@ def _lines(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: 
     return _Lines(size, second, third, third_places, conflicts, memory, unforeseen)
 
 
-def _is_transposed(shape: Shape, touch: Touch, vector: int, *, is_staged: bool) -> bool:
+def _is_transposed(shape: Shape, touch: Touch, vector: int | None, *, is_staged: bool) -> bool:
     """Whether an access goes through a staging buffer."""
-    return (is_staged or not shape.joined) and (touch.steps[vector] or 0) > 1 and 1 in touch.steps
+    if vector is None or not (is_staged or not shape.joined):
+        return False
+    return (touch.steps[vector] or 0) > 1 and 1 in touch.steps
+
+
+def _is_blocked(shape: Shape, vector: int | None, *, is_staged: bool = False) -> bool:
+    """Whether blocks are transposed, in which all accesses run."""
+    return any([_is_transposed(shape, touch, vector, is_staged=is_staged) for touch in shape.touches])
+
+
+def _in_blocks(shape: Shape, touch: Touch, places: float) -> float:
+    """The places at which runs of lines begin in such blocks, of so many elsewhere."""
+    return max(places, shape.points(touch.axes) * touch.times / CROSSING)
 
 
 def _buffered(shape: Shape, vector: int | None, *, is_staged: bool) -> float:
@@ -450,7 +501,7 @@ def spread(itemsize: int, walks: Iterable[tuple[int, int]], whole: int, reach: i
     for distance, count in walks:
         if not distance:
             drawn *= count
-        elif distance <= max(run, LINE):
+        elif distance < run + LINE:  # what is left out is part of a line of the run
             run += distance * (count - 1)
         elif count > 1:
             places *= count

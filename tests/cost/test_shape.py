@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import pytest
 
@@ -10,17 +11,19 @@ from minductor.analysis.touch import Touches
 from minductor.core.dtypes import F32, F64, I64
 from minductor.core.expressions.expr import as_int, integer
 from minductor.cost.kernel_seconds import Prices
+from minductor.cost.seconds import Cost
 from minductor.cost.shape import MOVED, Shape, Span, Touch, and_stored, inlined, is_own, merged, shape_of
 from minductor.cost.shape_gpu import _Pricer, _Tile, gpu_cost
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Program, View, body_reads
+from minductor.ir.program.ops import op_cost
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.schedule import schedule as stage
-from minductor.target import HOPPER, Env, by_name
-from tests.passes.sketch import Sketch, flip, narrow, transpose
+from minductor.target import HOPPER, NOMINAL_CPU, Env, by_name
+from tests.passes.sketch import Sketch, element, flip, narrow, transpose
 
 CPU, GPU = (Env(Options(), by_name(name)) for name in ("cpu", "sm_90"))
 
@@ -250,6 +253,71 @@ def test_columns_in_blocks_begin_anew_in_each_row() -> None:
         program = s.done(s.reduce("sum", s.input((1 << 24) // columns, columns), 0))
         costs.append(prices(program, CPU)._cost(shapes(program, CPU)[0], 1 << 40)[0].memory)
     assert costs[1] > 2 * costs[0]
+
+
+def cost(program: Program, last: int = -1) -> Cost:
+    """What one kernel takes on one thread, among kernels that touch more than any cache holds."""
+    known = prices(program, CPU)
+    return known._cost(shapes(program, CPU)[last], 1 << 40)[0]
+
+
+def test_rows_that_lie_less_than_a_line_apart_are_fetched_ahead() -> None:
+    """A slice leaves out two elements of each row, and the core goes on where the next row begins."""
+    whole, part = Sketch(), Sketch()
+    all_of_it = whole.done(whole.op("neg", whole.input(2048, 2048)))
+    slice_of_it = part.done(part.op("neg", narrow(part.input(2048, 2048), 1, 0, 2046)))
+    assert cost(slice_of_it).memory == pytest.approx(cost(all_of_it).memory, rel=0.01)
+
+
+def test_the_blocks_of_a_transpose_cut_the_rows_of_all_its_accesses() -> None:
+    s, other = Sketch(), Sketch()
+    x = s.input(2048, 2048)
+    straight = s.done(s.op("add", x, s.input(2048, 2048)))
+    turned = other.done(other.op("add", transpose(other.input(2048, 2048), 0, 1), other.input(2048, 2048)))
+    waiting = 3 * NOMINAL_CPU.memory_wait / (4 * NOMINAL_CPU.memory_line)  # what is stored is moved twice
+    assert cost(turned).memory == pytest.approx(cost(straight).memory * (1 + waiting), rel=0.01)
+
+
+def added(size: tuple[int, ...], of: tuple[int, ...], op: str = "exp") -> float:
+    """The operations in seconds of a kernel that adds an op of a small tensor to a large one, by element."""
+    s = Sketch()
+    program = s.done(s.op("add", s.input(*size), s.op(op, s.input(*of))))
+    first, second = shapes(program, CPU)
+    (storage,) = (touch.storage for touch in first.touches if touch.is_store)
+    return prices(program, CPU)._cost(inlined(second, first, storage), 1 << 40)[0].arithmetic / prod(size)
+
+
+def test_a_costly_value_of_few_elements_is_computed_once_and_kept() -> None:
+    """In vector loops, where a loop around them would repeat it."""
+    assert added((1024, 256), (256,)) < 2 * added((1024, 256), (256,), "neg")
+    assert added((1024, 8192), (8192,)) > 2 * added((1024, 8192), (8192,), "neg")  # an array that is too long
+
+
+def test_a_costly_value_is_repeated_between_two_loops_that_threads_share() -> None:
+    assert added((64, 64, 64), (64, 1, 64)) > 2 * added((512, 64, 64), (512, 1, 64))
+
+
+def test_a_short_contiguous_axis_is_unrolled() -> None:
+    """The vector loop runs along the axis beside it, so what does not vary along it is computed by vectors."""
+    assert added((512, 1024, 2), (512, 1024, 1)) < added((512, 1024, 8), (512, 1024, 1))
+
+
+def test_what_a_walk_over_columns_needs_of_each_column_is_computed_in_each_row() -> None:
+    """A vector loop runs over the columns, so the root of a sum stands in it unless it is stored only."""
+    found: list[float] = []
+    for is_inside in (True, False):
+        s = Sketch()
+        x, out, roots = s.input(512, 2048), s.buffer([512, 2048]), s.buffer([2048])
+        axes, at, b = s.loop([512, 2048])
+        value = b.load(x.ref, element(x, at), F32)
+        total = b.reduce([value], ["i0"], combine("sum", F32))
+        root = b.op("sqrt", total)
+        b.store(out.ref, element(out, at), b.op("mul", value, root if is_inside else total))
+        b.store(roots.ref, element(roots, at[1:]), root)
+        s.kernel(axes, b)
+        found.append(cost(s.done(out, roots)).arithmetic)
+    rows = 512 * 2048 * NOMINAL_CPU.operation * 4 / NOMINAL_CPU.vector_bytes
+    assert found[0] > found[1] + op_cost("sqrt") * rows * 0.99
 
 
 def test_what_takes_longer_is_said_with_figures() -> None:

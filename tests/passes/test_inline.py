@@ -144,10 +144,18 @@ def test_a_stored_result_is_priced_beside_the_consumer_that_it_is_best_fused_wit
 
 @pytest.mark.parametrize(("op", "left"), [("neg", 1), ("exp", 2)])
 def test_a_broadcast_that_multiplies_dear_work_keeps_the_buffer(op: str, left: int) -> None:
+    """A shorter one would be kept in an array of the kernel that uses it."""
     s = Sketch()
-    row = s.op(op, s.input(512))
-    made = inline(s.done(s.op("add", s.input(512, 512), row)), CPU)
+    row = s.op(op, s.input(8192))
+    made = inline(s.done(s.op("add", s.input(512, 8192), row)), CPU)
     assert len(kernels(made)) == left
+
+
+def test_a_broadcast_of_few_costly_values_is_computed_where_it_is_used() -> None:
+    """They are computed once, before the loop over the rows."""
+    s = Sketch()
+    made = inline(s.done(s.op("add", s.input(512, 512), s.op("exp", s.input(512)))), CPU)
+    assert len(kernels(made)) == 1
 
 
 def test_a_row_statistic_is_finished_where_it_is_used() -> None:

@@ -205,7 +205,7 @@ def _shape(whole: _Whole, shapes: Sequence[Shape]) -> Shape:
         work[each.size] = work.get(each.size, 0) + each.operations
     stored = ROUND if whole.buffer.dtype in (F16, BF16) else 1
     work[WORD] = work.get(WORD, 0) + CHOICE * len(shapes) - stored * (len(shapes) - 1)  # each element is stored once
-    return Shape(extents, tuple(touches), tuple(Work(every, size, 1, each) for size, each in work.items()))
+    return Shape(extents, tuple(touches), tuple(Work(every, size, 1, operations=each) for size, each in work.items()))
 
 
 def _loads(whole: _Whole, shapes: Sequence[Shape], every: int) -> Iterator[Touch]:
