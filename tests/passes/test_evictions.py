@@ -84,6 +84,13 @@ def test_a_row_that_is_walked_once_has_no_hints() -> None:
     assert hints(s, "looped") == {}
 
 
+def test_the_row_of_a_single_program_has_no_hints() -> None:
+    s = Sketch((40_000,))
+    x = s.read("a", randn(1), F32, s.i[0])
+    s.write(s.b.op("sub", x, s.b.reduce([x], ["i0"], combine("max", F32))), F32)
+    assert hints(s, "looped") == {}
+
+
 def test_what_each_row_reads_has_no_hints() -> None:
     assert hints(scaled(), "looped") == {"a": KEPT, "b": KEPT, "out0": "first"}
     assert hints(scaled(shared=True), "looped") == {"a": KEPT, "out0": "first"}

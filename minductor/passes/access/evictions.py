@@ -6,7 +6,7 @@ nothing.
 A row that is too long for the registers is walked several times, and the second-level cache has room for the rows that
 are walked at once only if nothing else takes it. So its loads ask to be evicted last until the last walk, and what
 nobody reads again asks to be evicted first: softmax of rows of 65,536 takes 0.83 of the time on an H200. What several
-programs read, such as a weight, has no hint, and other kernels have none.
+programs read, such as a weight, has no hint, and other kernels have none, nor has one of a single program.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _hints(ops: Sequence[Op], steps: Sequence[Step]) -> dict[int, tuple[Eviction
     inner = [walk for walk in serial if all(loop.kind != "serial" for loop in loops(walk.body))]
     walks = [tuple(positions(walk.body)) for walk in inner]
     grid = {loop.axis for loop in every if loop.kind == "grid"}
-    again = walked_again(ops, walks, {loop.axis for loop in serial}, grid)
+    again = walked_again(ops, walks, {loop.axis for loop in serial}, grid) if grid else {}
     found: dict[int, tuple[Eviction, ...]] = {
         position: (*("last" for _ in numbers[1:]), "first") for position, numbers in again.items()
     }
