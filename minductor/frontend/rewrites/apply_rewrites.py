@@ -164,7 +164,7 @@ class _Walk:
         before, after = old.meta[self.value_key], new.meta.get(self.value_key)
         if why := difference(before, after, keeps_strides=keeps_strides):
             return why
-        inputs = [given for node in replaced for given in node.all_input_nodes if given not in replaced]
+        inputs = [given for node in replaced for given in node.all_input_nodes if given not in replaced and given < old]
         for given in inputs:
             memory = set(storages(given.meta.get(self.value_key))) - {None}
             was, now = (not memory.isdisjoint(storages(value)) for value in (before, after))
