@@ -9,7 +9,9 @@ seconds of these copies. oneDNN brings contiguous images and unpacked weights to
 weights and channels-last images as they are. cuDNN's kernels for matrix units take channels-last images; its kernels
 for float32 without TF32 are faster on contiguous ones.
 
-The rates were fitted to single convolutions of image models: by oneDNN on two cores, by cuDNN on an H200. A size that
+The rates were fitted to single convolutions of image models: by oneDNN on two cores, by cuDNN on an H200. Those of
+the gradients of depthwise convolutions are of a training step of MobileNetV3; other gradients are priced by the copies
+of a convolution: that of the images makes as many, and so does that of the weights. A size that
 changes from call to call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
 """
 
