@@ -169,7 +169,7 @@ class _Priced:
         weight, result = call.get("weight"), self._result(node)
         is_packed = can_pack(self.site, weight)
         has_free_layout = has_layouts(result.dtype, is_gpu=self.site.is_gpu, is_packed=is_packed)
-        if not has_free_layout or is_saved(call) or _is_strictly_last(self.site.value(weight)):
+        if not has_free_layout or _is_strictly_last(self.site.value(weight)):
             for given in images:
                 self._price_reader(given)
             if (image := self._image(node)) is not None:
@@ -248,12 +248,6 @@ def is_cast_weight(weight: object) -> bool:
 def is_in_training(node: fx.Node) -> bool:
     """Whether a node is part of a joint graph of training, or of the forward or backward that it was split into."""
     return "partitioner_tag" in node.meta
-
-
-def is_saved(call: Any) -> bool:
-    """Whether a graph gives a convolution's weight to its caller, as it does where a backward needs it."""
-    weight = call.get("weight")
-    return isinstance(weight, fx.Node) and any(user.op == "output" for user in weight.users)
 
 
 def is_channels_last(value: torch.Tensor) -> bool:
