@@ -20,7 +20,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,7 +169,10 @@ def step_of(workload: Workload, dtype: str, *, is_training: bool) -> Step:
 def compiled(form: str, module: nn.Module, mode: str) -> Callable[..., Any]:
     if form == "eager":
         return module
-    return torch.compile(module, backend=form, mode=None if mode == "default" else mode)
+    backend, _, rewrites = form.partition(":")
+    if rewrites:
+        return torch.compile(module, backend=backend, options={"rewrites": rewrites})
+    return torch.compile(module, backend=backend, mode=None if mode == "default" else mode)
 
 
 def cpu_seconds() -> float:
@@ -199,7 +202,9 @@ def milliseconds(run: Callable[[], Any], calls: int) -> float:
     return begin.elapsed_time(end) / calls
 
 
-def measure(name: str, mode: str, jobs: Any, turn: Any, ready: Any, rounds: int) -> list[dict[str, Any]]:
+def measure(
+    name: str, mode: str, forms: Sequence[str], jobs: Any, turn: Any, ready: Any, rounds: int
+) -> list[dict[str, Any]]:
     """The rows of one model: compiled while others compile, measured alone."""
     found: list[tuple[dict[str, Any], Callable[[], Any]]] = []
     model = cases()[name]
@@ -209,7 +214,7 @@ def measure(name: str, mode: str, jobs: Any, turn: Any, ready: Any, rounds: int)
                 torch._dynamo.reset()
                 torch.manual_seed(0)
                 step = step_of(model.make(), dtype, is_training=is_training)
-                for form in FORMS:
+                for form in forms:
                     row = {"model": name, "dtype": dtype, "training": is_training, "form": form, "mode": mode}
                     run = partial(step.run, compiled(form, step.module, mode))
                     start, wall = cpu_seconds(), time.perf_counter()
@@ -223,8 +228,8 @@ def measure(name: str, mode: str, jobs: Any, turn: Any, ready: Any, rounds: int)
                         found.append((row, run))
     ready.wait()
     with turn:
-        for start in range(0, len(found), len(FORMS)):
-            group = [(row, run) for row, run in found[start : start + len(FORMS)] if "error" not in row]
+        for start in range(0, len(found), len(forms)):
+            group = [(row, run) for row, run in found[start : start + len(forms)] if "error" not in row]
             samples: dict[str, list[float]] = {row["form"]: [] for row, _ in group}
             calls: dict[str, int] = {}
             for row, run in group:
@@ -239,20 +244,20 @@ def measure(name: str, mode: str, jobs: Any, turn: Any, ready: Any, rounds: int)
     return [row for row, _ in found]
 
 
-def serve(name: str, mode: str, rounds: int, jobs: Any, turn: Any, ready: Any, rows: Any) -> None:
+def serve(name: str, mode: str, forms: Sequence[str], rounds: int, jobs: Any, turn: Any, ready: Any, rows: Any) -> None:
     try:
-        rows.put(measure(name, mode, jobs, turn, ready, rounds))
+        rows.put(measure(name, mode, forms, jobs, turn, ready, rounds))
     except BaseException as error:
         ready.abort()
         rows.put([{"model": name, "error": repr(error)}])
         raise
 
 
-def line_of(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def line_of(rows: Mapping[str, Mapping[str, Any]], forms: Sequence[str]) -> str:
     def ratio(above: float, below: float) -> str:
         return f"{above / below:.2f}" if below else "-"
 
-    eager, peer, ours = (rows.get(form, {}) for form in FORMS)
+    eager, peer, ours = (rows.get(form, {}) for form in forms)
     kernels = [sum(row.get("kernels", {}).values()) / 1e3 for row in (eager, peer, ours)]
     time_of = [row.get("ms", math.nan) for row in (eager, peer, ours)]
     kind = "training" if eager["training"] else "inference"
@@ -269,6 +274,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a pattern of names")
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--mode", default="default")
+    parser.add_argument("--forms", nargs=3, default=FORMS, help="eager, and two others; behind a colon, rewrites")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("gpu_models.jsonl"))
     given = parser.parse_args()
@@ -282,7 +288,8 @@ def main() -> None:
         context.Queue(),
     )
     started = [
-        context.Process(target=serve, args=(name, given.mode, given.rounds, jobs, turn, ready, rows)) for name in names
+        context.Process(target=serve, args=(name, given.mode, given.forms, given.rounds, jobs, turn, ready, rows))
+        for name in names
     ]
     for process in started:
         process.start()
@@ -299,7 +306,7 @@ def main() -> None:
                 print(f"{row['model']} {row.get('dtype')} {row.get('form')}: {row['error']}", flush=True)
         for group in groups.values():
             if "eager" in group:
-                print(line_of(group), flush=True)
+                print(line_of(group, given.forms), flush=True)
     for process in started:
         process.join()
 

@@ -27,6 +27,7 @@ WAYS = "minductor.passes.schedule.ways"
 JOIN = "minductor.passes.rewriting.join_kernels"
 REWRITES = "minductor.frontend.rewrites"
 LAYOUT_SECONDS = f"{REWRITES}.convolution_seconds"
+CHANNELS_LAST = f"{REWRITES}.channels_last"
 PACK_CONVOLUTION = f"{REWRITES}.pack_convolution"
 POST_OPS = f"{REWRITES}.convolution_post_ops"
 FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
@@ -330,10 +331,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "layout-saved-operands",
         f"{REWRITES}.convolution_layouts",
-        "is_saved",
-        'user.op == "output"',
-        'user.op == "root"',
+        "is_in_training",
+        '"partitioner_tag" in node.meta',
+        '"partitioner_tag" in ()',
     ),
+    Mutant("train-on-any-device", CHANNELS_LAST, "find_on_gpu", "if site.is_gpu", "if True"),
+    Mutant("train-marks-lost", f"{REWRITES}.rewrite_row", "Site.write", ", *OF_TRAINING", ""),
+    Mutant("train-gradients-as-they-come", LAYOUT_CHANGES, "_wants_strides", "in _TAKE_CONTIGUOUS", "in ()"),
     Mutant("pack-any-weight", LAYOUT_SECONDS, "can_pack", "not site.is_frozen(weight)", "False"),
     Mutant("pack-contiguous", PACK_CONVOLUTION, "has_channels_last_images", "if is_channels_last(x)", "if True"),
     Mutant("pack-few-results", PACK_CONVOLUTION, "has_many_results", "if is_head(each)", "if False"),

@@ -164,7 +164,8 @@ class _Walk:
         before, after = old.meta[self.value_key], new.meta.get(self.value_key)
         if why := difference(before, after, keeps_strides=keeps_strides):
             return why
-        inputs = [given for node in replaced for given in node.all_input_nodes if given not in replaced]
+        read = {given for node in replaced for given in node.all_input_nodes}
+        inputs = sorted(given for given in read - replaced if given < old)  # one behind `old` may be a view of it
         for given in inputs:
             memory = set(storages(given.meta.get(self.value_key))) - {None}
             was, now = (not memory.isdisjoint(storages(value)) for value in (before, after))

@@ -1,18 +1,25 @@
-"""The row `channels_last`: convolutions take images in the layout that is estimated to be the fastest.
+"""The rows by which convolutions take images in the layout that is estimated to be the fastest.
 
-Takes an ATen graph with convolutions. Gives the graph with copies to channels-last images in front of the convolutions
-that want them, and copies back where a convolution or the caller wants contiguous images. Refuses graphs in which the
-copies would take longer than they save.
+Takes an ATen graph with convolutions (`channels_last`), or a joint graph of training (`train_channels_last`). Gives the
+graph with copies to channels-last images in front of the convolutions that want them, and copies back where a
+convolution or the caller wants contiguous images. Refuses graphs in which the copies would take longer than they save.
 
 The choice is made once for all convolutions of a graph (`convolution_layouts.py`). A copy becomes part of the kernel in
 front of it, if there is one. Weights that are the same at each call are copied once; others are left to the library,
 which copies them within its call.
+
+In the joint graph one choice holds for forward and backward: the gradient of a convolution reads images and gradients
+in the layout of the images. What the forward saves then has the layout in which the backward reads it, and both graphs
+are split from a graph whose traced values agree. A forward graph that was split is left as it is. What the caller sees,
+the gradients of weights among it, keeps its strides. On a CPU training steps stay as they are: measured on one core, a
+step of ResNet-50 took 1.19 times as long with all images channels-last, U-Net 1.47, MobileNetV3 0.91.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from typing import Any
 
 import torch
@@ -20,12 +27,15 @@ from torch import fx
 
 from minductor.frontend.rewrites.convolution_layouts import (
     CONVOLUTION,
+    CONVOLUTIONS,
     LayoutChoice,
     choose_layouts,
+    is_cast_weight,
     is_channels_last,
     is_frozen_weight,
+    is_in_training,
     is_laid_out,
-    is_saved,
+    operands_of,
 )
 from minductor.frontend.rewrites.operator_calls import OperatorCall, operator_call
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
@@ -36,7 +46,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolutions(Match):
-    """All convolutions of a graph, in order."""
+    """All convolutions of a graph, in order, with their gradients."""
 
     nodes: tuple[fx.Node, ...]
     choice: LayoutChoice
@@ -44,19 +54,21 @@ class Convolutions(Match):
 
 def find(site: Site) -> Convolutions | None:
     """All convolutions, if the anchor is the first one that takes images."""
-    nodes = [
-        node for node in site.anchor.graph.find_nodes(op="call_function", target=CONVOLUTION) if _is_2d(node, site)
-    ]
+    nodes = [node for node in site.anchor.graph.nodes if node.target in CONVOLUTIONS and _has_images(node, site)]
     if not nodes or nodes[0] is not site.anchor:
         return None
     return Convolutions(result=site.anchor, nodes=tuple(nodes), choice=choose_layouts(site))
 
 
+def find_on_gpu(site: Site) -> Convolutions | None:
+    """All convolutions of a graph for a GPU, if the anchor is the first one that takes images."""
+    return find(site) if site.is_gpu else None
+
+
 def has_no_backward(match: Convolutions, site: Site) -> str:
     """A backward graph was traced for the strides that the saved images have."""
     del site
-    saved = [node for node in match.nodes if (call := operator_call(node)) is not None and is_saved(call)]
-    return f"a backward needs the operands of {saved[0].name} as they are" if saved else ""
+    return f"a backward reads what {match.result.name} reads" if is_in_training(match.result) else ""
 
 
 def saves_time(match: Convolutions, site: Site) -> str:
@@ -75,21 +87,24 @@ def replace(match: Convolutions, site: Site) -> Mapping[fx.Node, fx.Node]:
     made: dict[fx.Node, fx.Node] = {}
     copies: dict[tuple[fx.Node, bool], fx.Node] = {}
     layouts = _Layouts(site, match)
+
+    def copy(given: fx.Node, *, wants: bool) -> fx.Node:
+        if (given, wants) not in copies:
+            copies[given, wants] = _copied(site, made.get(given, given), wants=wants)  # the old convolution is erased
+        return copies[given, wants]
+
     for node, wants in layouts.walk():
-        call = _call(node)
+        arguments = dict(_call(node).arguments)
         site.before = node
-        x: fx.Node = call.get("input")
-        weight: fx.Node = call.get("weight")
-        given: fx.Node = made.get(x, x)  # the old convolution is erased
-        if not is_laid_out(layouts.value(x), is_last=wants):
-            if (x, wants) not in copies:
-                copies[x, wants] = _copied(site, given, wants=wants)
-            given = copies[x, wants]
+        for name in CONVOLUTIONS[node.target]:
+            x: fx.Node = arguments[name]
+            is_right = is_laid_out(layouts.value(x), is_last=wants)
+            arguments[name] = made.get(x, x) if is_right else copy(x, wants=wants)
+        weight: fx.Node = arguments["weight"]
         if wants and _copies_weight(weight, site):
-            weight = _copied(site, weight, wants=True)
-        if node is match.result or (given, weight) != (x, call.get("weight")):
-            rest = [value for name, value in call.arguments.items() if name not in ("input", "weight")]
-            made[node] = site.write(CONVOLUTION, given, weight, *rest)
+            arguments["weight"] = copy(weight, wants=True)
+        if node is match.result or arguments != _call(node).arguments:
+            made[node] = site.write(node.target, *arguments.values())
     site.before = match.result
     return made
 
@@ -113,9 +128,16 @@ class _Layouts:
             if node in self.wanted:
                 wants = self.wanted[node]
                 yield node, wants
-                self.changed[node] = _laid_out(self.site.value(node), wants=wants)
+                self.changed[node] = self._computed(node, wants=wants)
             elif node.op != "output" and any(given in self.changed for given in node.all_input_nodes):
                 self._follow(node)
+
+    def _computed(self, node: fx.Node, *, wants: bool) -> Any:
+        """The value that a convolution will give, or the gradients: the image has the layout."""
+        value = self.site.value(node)
+        if node.target is CONVOLUTION:
+            return _laid_out(value, wants=wants)
+        return tuple(None if each is None else _laid_out(each, wants=wants) for each in value)
 
     def _follow(self, node: fx.Node) -> None:
         try:
@@ -128,7 +150,11 @@ def _changes(match: Convolutions, site: Site) -> bool:
     """Whether the choice asks for another layout than today's anywhere."""
     choice = match.choice
     wanted = {**dict.fromkeys(choice.contiguous, False), **dict.fromkeys(choice.channels_last, True)}
-    return any(not is_laid_out(site.value(node), is_last=is_last) for node, is_last in wanted.items())
+    return any(
+        not is_laid_out(site.value(each), is_last=is_last)
+        for node, is_last in wanted.items()
+        for each in ([node] if node.target is CONVOLUTION else operands_of(node))
+    )
 
 
 def _call(node: fx.Node) -> OperatorCall:
@@ -138,8 +164,9 @@ def _call(node: fx.Node) -> OperatorCall:
 
 
 def _copies_weight(weight: fx.Node, site: Site) -> bool:
-    """Whether the weight's layout is changed here, which is once."""
-    return is_frozen_weight(site, weight) and not is_channels_last(site.value(weight))
+    """Whether the weight's layout is changed here: once, or by the kernel that casts it."""
+    is_ours = is_frozen_weight(site, weight) or is_cast_weight(weight)
+    return is_ours and not is_channels_last(site.value(weight))
 
 
 def _copied(site: Site, node: fx.Node, *, wants: bool) -> fx.Node:
@@ -147,7 +174,7 @@ def _copied(site: Site, node: fx.Node, *, wants: bool) -> fx.Node:
 
 
 def _format(value: torch.Tensor, *, wants: bool) -> torch.memory_format:
-    if not wants:
+    if not wants or value.dim() < 4:
         return torch.contiguous_format
     return torch.channels_last if value.dim() == 4 else torch.channels_last_3d
 
@@ -157,8 +184,8 @@ def _laid_out(value: torch.Tensor, *, wants: bool) -> torch.Tensor:
     return torch.empty_like(value, memory_format=_format(value, wants=wants))
 
 
-def _is_2d(node: fx.Node, site: Site) -> bool:
-    value = site.tensor(node)
+def _has_images(node: fx.Node, site: Site) -> bool:
+    value = site.tensor(operands_of(node)[0])
     return value is not None and value.dim() in (4, 5)
 
 
@@ -171,4 +198,12 @@ CHANNELS_LAST = Rewrite(
     conditions=(has_no_backward, saves_time),
     replace=replace,
     keeps_strides=False,
+)
+TRAIN_CHANNELS_LAST = replaced(
+    CHANNELS_LAST,
+    name="train_channels_last",
+    docs="In training on a GPU, one layout of images is chosen for convolutions and their gradients.",
+    level="joint",
+    find=find_on_gpu,
+    conditions=(saves_time,),
 )

@@ -1,18 +1,19 @@
 """Chooses for each convolution of an ATen graph whether its images are contiguous or channels-last, all at once.
 
-Takes the graph through a Site. Gives the convolutions that are to be channels-last, and what the choice saves. Refuses
-nothing: values whose layout is not free (inputs, results of views and of other operators) keep the layout that they
-have, and a reader in the other layout costs a copy.
+Takes the graph through a Site. Gives the convolutions, and the gradients of convolutions in a joint graph of training,
+that are to be channels-last, and what the choice saves. Refuses nothing: values whose layout is not free (inputs,
+results of views and of other operators) keep the layout that they have, and a reader in the other layout costs a copy.
 
 Each image, a tensor of four or five dimensions, is on one of two sides: contiguous or channels-last. A convolution
 prices its sides by `convolution_seconds.py`. An operator whose result follows its operand's layout (pointwise, pooling,
-batch norm, concatenation) costs a copy if the two differ. What the caller sees costs a copy if it is not in the layout
-that the caller sees. `minimum_cut.py` finds the cheapest sides.
+batch norm, concatenation, and their gradients) costs a copy if the two differ. What the caller sees costs a copy if it
+is not in the layout that the caller sees. `minimum_cut.py` finds the cheapest sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from minductor.frontend.rewrites.convolution_seconds import (
     can_pack,
     convolution,
     copy_seconds,
+    gradient_seconds,
     has_layouts,
     layout_seconds,
     nbytes,
@@ -34,12 +36,20 @@ from minductor.frontend.rewrites.operator_calls import operator_call, operator_n
 from minductor.frontend.rewrites.rewrite_row import Site
 
 CONVOLUTION = torch.ops.aten.convolution.default
+# operator -> the names of its operands that are images
+CONVOLUTIONS: Mapping[Any, tuple[str, ...]] = {
+    CONVOLUTION: ("input",),
+    torch.ops.aten.convolution_backward.default: ("input", "grad_output"),
+}
 
 # operators whose result has the layout of their operand, beside pointwise ones
 _FOLLOWING_NAMES = (
     "_native_batch_norm_legit_no_training native_batch_norm _native_batch_norm_legit max_pool2d_with_indices"
     " max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d"
     " cat constant_pad_nd _prelu_kernel upsample_nearest2d upsample_bilinear2d _to_copy slice expand"
+    " _native_batch_norm_legit_functional native_batch_norm_backward native_group_norm native_group_norm_backward"
+    " max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward avg_pool3d_backward"
+    " _adaptive_avg_pool2d_backward upsample_nearest2d_backward upsample_bilinear2d_backward"
 )
 _FOLLOWING = frozenset(f"aten.{name}" for name in _FOLLOWING_NAMES.split())
 # operators that read either layout at the same cost, and give little
@@ -114,8 +124,10 @@ class _Priced:
         """Adds the costs of a node's own layout, and of its operands' layouts."""
         name = operator_name(node)
         result = self._image(node)
-        if name == "aten.convolution" and result is not None:
+        if node.target in CONVOLUTIONS and self._image(node.args[0]) is not None:
             self._price_convolution(node)
+        elif node.target is operator.getitem:
+            self._price_item(node)
         elif result is not None and self._follows(node, name):
             for given in self._images_of(node):
                 self._join(node, given)
@@ -138,30 +150,48 @@ class _Priced:
         if name == "aten.clone":
             return node.kwargs.get("memory_format") in (None, torch.preserve_format)
         is_pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
-        return (
-            is_pointwise
-            or str(target) in POINTWISE
-            or name in _FOLLOWING
-            or getattr(target, "__name__", "") == "getitem"
-        )
+        return is_pointwise or str(target) in POINTWISE or name in _FOLLOWING
+
+    def _price_item(self, node: fx.Node) -> None:
+        """Joins one of several results to the call that gives it; the gradient of a weight is no image."""
+        given: Any = node.args[0]
+        if self._image(node) is None:
+            return
+        if given.target in CONVOLUTIONS and node.args[1] != 0:
+            self.prices.append((node, 0.0, 0.0))
+        else:
+            self._join(node, given)
 
     def _price_convolution(self, node: fx.Node) -> None:
         call = operator_call(node)
         assert call is not None
-        x, weight = call.get("input"), call.get("weight")
-        dtype = self.site.value(node).dtype
+        images = operands_of(node)
+        weight, result = call.get("weight"), self._result(node)
         is_packed = can_pack(self.site, weight)
-        has_free_layout = has_layouts(dtype, is_gpu=self.site.is_gpu, is_packed=is_packed)
-        if not has_free_layout or is_saved(call) or _is_strictly_last(self.site.value(weight)):
-            self._price_reader(x)
-            self._pin(node, self.site.value(node))
+        has_free_layout = has_layouts(result.dtype, is_gpu=self.site.is_gpu, is_packed=is_packed)
+        if not has_free_layout or _is_strictly_last(self.site.value(weight)):
+            for given in images:
+                self._price_reader(given)
+            if (image := self._image(node)) is not None:
+                self._pin(node, image)
             return
         self.free.append(node)
-        priced = convolution(call, self.site, node)
-        facts = {"is_gpu": self.site.is_gpu, "is_packed": is_packed, "is_frozen": is_frozen_weight(self.site, weight)}
-        before, after = layout_seconds(priced, dtype=dtype, **facts)
+        priced = convolution(call, self.site, result)
+        is_copied_once = is_frozen_weight(self.site, weight) or is_cast_weight(weight)
+        if node.target is CONVOLUTION:
+            facts = {"is_gpu": self.site.is_gpu, "is_packed": is_packed, "is_frozen": is_copied_once}
+            before, after = layout_seconds(priced, dtype=result.dtype, **facts)
+        else:
+            images_wanted, weights_wanted, _ = call.get("output_mask")
+            facts = {"images": images_wanted, "weights": weights_wanted, "is_cast": is_copied_once}
+            before, after = gradient_seconds(priced, dtype=result.dtype, is_gpu=self.site.is_gpu, **facts)
         self.prices.append((node, before, after))
-        self._join(node, x)
+        for given in images:
+            self._join(node, given)
+
+    def _result(self, node: fx.Node) -> torch.Tensor:
+        """The traced result of a convolution, or the one whose gradient a call takes."""
+        return self.site.value(node if node.target is CONVOLUTION else node.args[0])
 
     def _join(self, node: fx.Node, given: fx.Node) -> None:
         if self._image(given) is not None:
@@ -203,10 +233,21 @@ def is_frozen_weight(site: Site, weight: object) -> bool:
     return bool(site.frozen) and site.is_frozen(weight)
 
 
-def is_saved(call: Any) -> bool:
-    """Whether a graph gives a convolution's weight to its caller, as it does where a backward needs it."""
-    weight = call.get("weight")
-    return isinstance(weight, fx.Node) and any(user.op == "output" for user in weight.users)
+def operands_of(node: fx.Node) -> list[fx.Node]:
+    """The images that a convolution reads, or the gradient of one: its own, and the gradient of its result."""
+    call = operator_call(node)
+    assert call is not None
+    return [call.get(name) for name in CONVOLUTIONS[node.target]]
+
+
+def is_cast_weight(weight: object) -> bool:
+    """Whether a kernel of ours casts a weight in training, as autocast asks: it writes any layout at the same cost."""
+    return isinstance(weight, fx.Node) and operator_name(weight) == "aten._to_copy" and is_in_training(weight)
+
+
+def is_in_training(node: fx.Node) -> bool:
+    """Whether a node is part of a joint graph of training, or of the forward or backward that it was split into."""
+    return "partitioner_tag" in node.meta
 
 
 def is_channels_last(value: torch.Tensor) -> bool:

@@ -1,14 +1,17 @@
 """Estimates what the two layouts of images cost a convolution, for the choice between them.
 
-Takes a convolution of an ATen graph. Gives the seconds that it takes longer than the best form of it, with contiguous
-images and with channels-last ones; and the seconds of a copy from one layout to the other. Refuses nothing.
+Takes a convolution of an ATen graph, or the gradient of one. Gives the seconds that it takes longer than the best form
+of it, with contiguous images and with channels-last ones; and the seconds of a copy from one layout to the other.
+Refuses nothing.
 
 Libraries compute a convolution in a layout of their own and bring operands and results to it. The layouts differ by the
 seconds of these copies. oneDNN brings contiguous images and unpacked weights to blocks of channels; it takes packed
 weights and channels-last images as they are. cuDNN's kernels for matrix units take channels-last images; its kernels
 for float32 without TF32 are faster on contiguous ones.
 
-The rates were fitted to single convolutions of image models: by oneDNN on two cores, by cuDNN on an H200. A size that
+The rates were fitted to single convolutions of image models: by oneDNN on two cores, by cuDNN on an H200. Those of
+the gradients of depthwise convolutions are of a training step of MobileNetV3; other gradients are priced by the copies
+of a convolution: that of the images makes as many, and so does that of the weights. A size that
 changes from call to call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
 """
 
@@ -19,7 +22,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import fx
 
 from minductor.frontend.rewrites.operator_calls import OperatorCall
 from minductor.frontend.rewrites.rewrite_row import Site
@@ -45,6 +47,8 @@ _GPU_WEIGHT_RATE = 1.1e12  # bytes a second of the weights that it copies to cha
 _GPU_CALL = 2.2e-6  # seconds of the launch of such a copy
 _GPU_HOST = 4e-6  # seconds more in which the host launches it, beside a channels-last call
 _GPU_DEPTHWISE = 6.8e-12  # seconds more for an element of a result of a depthwise convolution of contiguous images
+_GPU_DEPTHWISE_IMAGES = 3.4e-11  # the same for the gradient of the images
+_GPU_DEPTHWISE_WEIGHTS = 3.7e-11  # the same for the gradient of the weights
 _GPU_FLOAT32_RATE = 4.5e13  # multiply-adds a second that float32 kernels lose on channels-last images
 _GPU_FLOAT32_IMAGES = 2e12  # bytes a second of the images, for the same kernels
 _GPU_GROUPED_RATE = 5e11  # bytes a second of the images of grouped convolutions, channels-last
@@ -69,9 +73,9 @@ class Convolution:
     macs: int  # multiply-adds
 
 
-def convolution(call: OperatorCall, site: Site, node: fx.Node) -> Convolution:
-    """The numbers of a call of `aten.convolution` at `node`."""
-    x, w, result = (site.value(each) for each in (call.get("input"), call.get("weight"), node))
+def convolution(call: OperatorCall, site: Site, result: torch.Tensor) -> Convolution:
+    """The numbers of a call of `aten.convolution` that gives `result`, or of its gradient."""
+    x, w = site.value(call.get("input")), site.value(call.get("weight"))
     groups, is_transposed = number(call.get("groups")), bool(call.get("transposed"))
     images, inputs, *_ = sizes(x)
     _, outputs, *pixels = sizes(result)
@@ -120,6 +124,32 @@ def layout_seconds(
     if is_gpu:
         return _gpu_seconds(each, is_short=is_short(dtype), is_frozen=is_frozen)
     return _packed_seconds(each) if is_packed else _unpacked_seconds(each)
+
+
+def gradient_seconds(
+    each: Convolution, *, dtype: torch.dtype, is_gpu: bool, images: bool, weights: bool, is_cast: bool
+) -> tuple[float, float]:
+    """The seconds that contiguous and channels-last images cost the gradient of a convolution, above its best form.
+
+    `images`, `weights`: whether the gradients of these are wanted. `is_cast`: a kernel of ours casts the weight, and
+    the gradient of it, and brings them to any layout.
+    """
+    assert is_gpu
+    gradients = images + weights
+    moved = each.input_bytes + each.output_bytes
+    if each.is_depthwise:
+        elements = each.images * each.outputs * each.pixels
+        return elements * (images * _GPU_DEPTHWISE_IMAGES + weights * _GPU_DEPTHWISE_WEIGHTS), 0.0
+    if each.groups > 1:
+        return 0.0, gradients * moved / _GPU_GROUPED_RATE
+    weight = each.weight_bytes / _GPU_WEIGHT_RATE
+    copies = 0 if is_cast or each.window == 1 else gradients  # of the weight, and of its gradient
+    last = copies * (_GPU_CALL + _GPU_HOST + weight)
+    if not is_short(dtype):
+        return 0.0, gradients * (each.macs / _GPU_FLOAT32_RATE + moved / _GPU_FLOAT32_IMAGES) + last
+    if each.window == 1 and each.pixels >= LARGE_IMAGE:
+        return 0.0, 0.0
+    return gradients * (2 * moved / _GPU_COPY_RATE + 2 * _GPU_CALL + weight), last
 
 
 def has_layouts(dtype: torch.dtype, *, is_gpu: bool, is_packed: bool) -> bool:

@@ -56,7 +56,7 @@ def has_channels_last_images(match: ImageConvolution, site: Site) -> str:
 
 def has_many_results(match: ImageConvolution, site: Site) -> str:
     """A 1x1 convolution with few results is slower in oneDNN's packed form."""
-    each = convolution(match.call, site, match.result)
+    each = convolution(match.call, site, site.value(match.result))
     return f"oneDNN computes {each.outputs} results of 1x1 windows slower with packed weights" if is_head(each) else ""
 
 

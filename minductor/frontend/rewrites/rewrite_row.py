@@ -39,6 +39,9 @@ class Match:
     inside: tuple[fx.Node, ...] = ()
 
 
+# metadata of a joint graph's nodes: their half, and whether the backward computes them again, as checkpoints ask
+OF_TRAINING = ("partitioner_tag", "recompute", "ac_graph_id", "memory_budget")
+
 Condition: TypeAlias = Callable[[Any, "Site"], str]
 
 
@@ -189,7 +192,7 @@ class Site:
         before = self.before or self.anchor
         with before.graph.inserting_before(before):
             node = before.graph.call_function(target, args, kwargs)
-        kept = ("stack_trace", "nn_module_stack", "source_fn_stack", "seq_nr", "fwd_nn_module_stack")
+        kept = ("stack_trace", "nn_module_stack", "source_fn_stack", "seq_nr", "fwd_nn_module_stack", *OF_TRAINING)
         node.meta = {name: before.meta[name] for name in kept if name in before.meta}
         self.written.append(node)
         node.meta[self.value_key] = self.trace(node)

@@ -18,7 +18,7 @@ from minductor.core.errors import BadOptionValue, suggestion
 from minductor.frontend.rewrites.add_phases import ADD_PHASES
 from minductor.frontend.rewrites.addmm_activation import ADDMM_ACTIVATION
 from minductor.frontend.rewrites.attention import ATTENTION
-from minductor.frontend.rewrites.channels_last import CHANNELS_LAST
+from minductor.frontend.rewrites.channels_last import CHANNELS_LAST, TRAIN_CHANNELS_LAST
 from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, POST_OPS
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
 from minductor.frontend.rewrites.int8_linear import INT8_LINEAR
@@ -41,6 +41,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ADD_PHASES,
     # joint graphs of training
     PAD_TRAINED_PRODUCTS,
+    TRAIN_CHANNELS_LAST,
     # ATen graphs
     INT8_LINEAR,
     ADDMM_ACTIVATION,

@@ -2,7 +2,8 @@
 
 Takes a node of a torch.fx graph whose arguments have traced values. Gives a fake tensor, or what else the call gives.
 Refuses what the operator refuses. A packed weight has a layout of oneDNN's own and no strides; the traced value is a
-plain tensor of the same sizes, and only operators of oneDNN may read it.
+plain tensor of the same sizes, and only operators of oneDNN may read it. Convolutions on the device "meta", which
+stands for a GPU, give cuDNN's layouts.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from typing import Any
 
 import torch
 from torch import fx
+<<<<<<< HEAD
 from torch._dispatch.python import enable_python_dispatcher
+=======
+from torch._prims_common import suggest_memory_format
+>>>>>>> w/lasttrain
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 PACKS = tuple(f"mkldnn::_reorder_{name}_weight" for name in ("linear", "convolution", "convolution_transpose"))
 
@@ -89,8 +94,31 @@ def _transposed_convolution(x: torch.Tensor, w: torch.Tensor, bias: Any, *rest: 
     return torch.empty_like(sizes, memory_format=form)
 
 
+def _as_by_cudnn(op: Any, x: torch.Tensor, w: torch.Tensor, *args: Any) -> Any:
+    """What a convolution or its gradient gives: cuDNN's results are channels-last if images or weights are."""
+    value = op(*args)
+    formats = {suggest_memory_format(x), suggest_memory_format(w)} - {torch.contiguous_format}
+    if x.device.type != "meta" or x.dtype is torch.float64 or not formats:
+        return value
+    (form,) = formats
+    return tree_map(
+        lambda each: each.contiguous(memory_format=form) if isinstance(each, torch.Tensor) and each.dim() > 3 else each,
+        value,
+    )
+
+
+def _convolved(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
+    return _as_by_cudnn(torch.ops.aten.convolution.default, x, w, x, w, *rest)
+
+
+def _gradients(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
+    return _as_by_cudnn(torch.ops.aten.convolution_backward.default, x, w, grad, x, w, *rest)
+
+
 _VALUES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(PACKS, packed_weight),
+    "aten::convolution": _convolved,
+    "aten::convolution_backward": _gradients,
     "mkldnn::_convolution_pointwise": _convolution,
     "mkldnn::_convolution_transpose_pointwise": _transposed_convolution,
 }

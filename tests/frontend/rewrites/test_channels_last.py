@@ -121,8 +121,23 @@ def test_a_channels_last_model_stays_as_it_is() -> None:
 
 def test_what_a_backward_reads_stays() -> None:
     found = rewrite(MATCHES["two"](), images().requires_grad_(), grad=True)
-    assert found.why("channels_last") == ["a backward needs the operands of convolution as they are"]
+    assert found.why("channels_last") == ["a backward reads what convolution reads"]
     assert "aten.clone" not in found.names()
+
+
+def test_a_half_of_a_result_is_read_by_another_convolution() -> None:
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Conv(3, 32, 3), Conv(16, 16, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            return (self.second(x[:, :16]) + self.second(x[:, 16:])).mean((2, 3))
+
+    found = rewrite(Halves().eval(), images(2, 3, 96))
+    assert found.why("channels_last") == [""]
+    check(found)
 
 
 def test_volumes() -> None:

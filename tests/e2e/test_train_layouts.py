@@ -1,0 +1,121 @@
+"""Training steps of convolution nets whose layouts are chosen as for a GPU, by both wrappers; and faults of the choice.
+
+The rows and prices are those of a GPU, or drawn; the kernels run on the CPU.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from minductor.frontend.rewrites import channels_last, convolution_layouts, rewrite_table
+from pytest_plugin.oracle.compiled import Compile
+from tests.random_nets import random_net
+
+pytestmark = pytest.mark.devices("cpu")
+ROW = "train_channels_last"
+Conv = partial(nn.Conv2d, padding=1)
+
+
+@pytest.fixture
+def prices(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], tuple[float, float]]], None]:
+    """Lets the row apply on the CPU, with the seconds of both layouts that a function gives for each convolution."""
+    rows = (replace(row, find=channels_last.find) if row.name == ROW else row for row in rewrite_table.REWRITES)
+    monkeypatch.setattr(rewrite_table, "REWRITES", tuple(rows))
+    monkeypatch.setattr(convolution_layouts, "has_layouts", lambda *_, **__: True)
+
+    def by(seconds: Callable[[], tuple[float, float]]) -> None:
+        for name in ("layout_seconds", "gradient_seconds"):
+            monkeypatch.setattr(convolution_layouts, name, lambda *_, **__: seconds())
+
+    by(lambda: (1.0, 0.0))
+    return by
+
+
+def applied(run: Any, row: str = ROW) -> list[str]:
+    """Why a row was not applied, once for each graph; "" where it was."""
+    return [each[3] for each in run.report.rewrites if each[0] == row]
+
+
+class SmallNet(nn.Module):
+    """A stem, a residual block with a depthwise convolution, a transposed one and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish())
+        self.inner = nn.Sequential(Conv(16, 16, 3, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        self.up = nn.ConvTranspose2d(16, 8, 2, 2)
+        self.head = nn.Linear(24, 12, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.stem(x)
+        y = x + self.inner(x)
+        return y, self.head(torch.cat((y.mean((2, 3)), self.up(y).amax((2, 3))), 1))
+
+
+class Checkpoints(nn.Module):
+    """Two blocks that the backward computes again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block = Conv(3, 8, 3), nn.Sequential(Conv(8, 8, 3), nn.SiLU(), Conv(8, 8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = checkpoint(self.block, self.first(x), use_reentrant=False)
+        return checkpoint(self.block, x, use_reentrant=False).mean((2, 3))
+
+
+@pytest.mark.usefixtures("prices")
+@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.long)])
+def test_a_training_step(compiled: Compile, wrapper: str, dynamic: bool | None) -> None:
+    torch.manual_seed(0)
+    options = {"wrapper": wrapper, "verify": True}
+    run = compiled(SmallNet(), torch.randn(2, 3, 24, 24), options=options, dynamic=dynamic, grad=True)
+    assert applied(run) == [""]
+    assert "a backward reads" in applied(run, "channels_last")[0]
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(300, 330))])
+def test_random_nets(compiled: Compile, prices: Any, seed: int) -> None:
+    net, x = random_net(seed)
+    draw = random.Random(seed)
+    prices(lambda: (draw.random(), draw.random()))
+    compiled(net.train(), x, grad=True)
+
+
+# --- faults
+
+
+@pytest.mark.long
+@pytest.mark.must_fail_under("train-on-any-device")
+def test_a_cpu(compiled: Compile) -> None:
+    run = compiled(SmallNet(), torch.randn(2, 3, 24, 24), grad=True)
+    assert applied(run) == []
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("prices")
+@pytest.mark.must_fail_under("train-marks-lost")
+def test_checkpoints(compiled: Compile) -> None:
+    run = compiled(Checkpoints(), torch.randn(2, 3, 16, 16), grad=True)
+    assert applied(run) == [""]
+    _, backward = run.wrappers
+    assert backward.count("= aten_convolution(") >= 2
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("prices")
+@pytest.mark.must_fail_under("train-gradients-as-they-come")
+def test_normalized_weights(compiled: Compile) -> None:
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(Conv(3, 8, 3)), nn.ReLU(), Conv(8, 8, 3))
+    run = compiled(model, torch.randn(2, 3, 16, 16), grad=True)
+    assert applied(run) == [""]
