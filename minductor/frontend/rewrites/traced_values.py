@@ -15,11 +15,8 @@ from typing import Any
 
 import torch
 from torch import fx
-<<<<<<< HEAD
 from torch._dispatch.python import enable_python_dispatcher
-=======
 from torch._prims_common import suggest_memory_format
->>>>>>> w/lasttrain
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
