@@ -28,7 +28,9 @@ Conv = partial(nn.Conv2d, padding=1)
 @pytest.fixture
 def prices(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], tuple[float, float]]], None]:
     """Lets the row apply on the CPU, with the seconds of both layouts that a function gives for each convolution."""
-    rows = (replace(row, find=channels_last.find) if row.name == ROW else row for row in rewrite_table.REWRITES)
+    rows = (
+        replace(row, find=channels_last.find, is_on=True) if row.name == ROW else row for row in rewrite_table.REWRITES
+    )
     monkeypatch.setattr(rewrite_table, "REWRITES", tuple(rows))
     monkeypatch.setattr(convolution_layouts, "has_layouts", lambda *_, **__: True)
 
