@@ -7,6 +7,7 @@ stands here if other recipes take at least 1.05 times as long.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +75,9 @@ def test_warps_share_no_column_beside_rows() -> None:
     rows = [empty(6304, 512), empty(6304, 512), empty(512), empty(6304, 1, dtype=WIDE)]
     (graph,) = minductor.compile_only(columns_beside_rows, *rows).graphs
     launches = [json.loads(line.rstrip(",")) for line in graph.sources["launches.json"].splitlines()[1:-1]]
-    (launch,) = (launch for launch in launches if "R1_BLOCK" in launch["blocks"])
+    assert len(launches) == 2  # one joins the parts of both sums, which one kernel has made
+    launch = launches[0]
+    assert "R1_BLOCK" in launch["blocks"]
     assert launch["warps"] == 2
     assert launch["programs"][0] >= 2 * 132
 
@@ -83,3 +86,10 @@ def test_sums_of_a_concatenation_are_cut() -> None:
     """Whole, 16 programs took 143 us; in parts 256 programs take 12 us."""
     (graph,) = minductor.compile_only(joined_gradients, *(empty(6304, 512) for _ in range(3))).graphs
     assert "cut" in {taken for _, taken, _, _, _ in graph.report.variants}
+
+
+@pytest.mark.parametrize(("rows", "counts"), [(100_352, "[1, 1]"), (100_003, "[XBLOCK, R0_BLOCK]")])
+def test_lanes_share_the_count_of_a_variance_where_none_is_masked(rows: int, counts: str) -> None:
+    source = minductor.compile_only(lambda x: torch.var_mean(x.float(), 0), empty(rows, 256)).source
+    (count,) = re.findall(r"_2 = tl.full\((\[[^\]]*\]), 0.0, tl.float32\)\n    for", source)[:1]
+    assert count == counts

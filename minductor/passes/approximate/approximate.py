@@ -38,7 +38,7 @@ from minductor.ir.program.nodes import (
 )
 from minductor.target import Env
 
-FAST = {"exp": "fast_exp", "sigmoid": "fast_sigmoid"}
+FAST: Mapping[str, str] = {"exp": "fast_exp", "sigmoid": "fast_sigmoid"}
 # Operations whose results are as coarse as their operands.
 _NAMES = "add sub mul div neg abs square maximum minimum where fma relu sqrt rsqrt reciprocal exp log sigmoid tanh erf"
 _PASSING = frozenset(_NAMES.split())
