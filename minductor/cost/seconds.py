@@ -399,8 +399,8 @@ class _Pricer:
         Where several warps have parts of one result, each part passes shared memory. `EXCHANGED` is a part's share.
         """
         loads = [access for access in self.accesses.values() if isinstance(access.attrs, Load)]
-        moved = 0.0
-        for op in self.ops:
+        moved, is_product = 0.0, self.kernel.schedule is not None and bool(self.kernel.schedule.dots)
+        for op in () if is_product else self.ops:  # matrix units add up by themselves
             if not isinstance(op.attrs, Reduce) or prod(self.blocks[axis] for axis in op.reduced_axes) == 1:
                 continue
             lanes = [n for each in loads if (n := self.lanes_beside(each, op.attrs.axes))]

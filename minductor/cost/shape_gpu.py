@@ -265,8 +265,8 @@ class _Pricer:
     def exchanged(self) -> float:
         """The seconds in which a program adds up the parts that its warps have of the columns' sums."""
         first = next(iter(self.shape.contiguous()), None)
-        if first is None or self.tile.down:  # as many warps as hold a row have no parts of one column
-            return 0.0
+        if first is None or self.tile.down or self.shape.product:
+            return 0.0  # as many warps as hold a row have no parts of one column, and matrix units add up by themselves
         moved = 0.0
         for join in self.shape.joins:
             if not join.reduced >> first & 1:

@@ -15,7 +15,7 @@ extern "C" int64_t layer_norm_0(const float* __restrict in0, const float* __rest
       sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
     });
     const float sum0 = sum0_lanes[0];
-    const float x2 = sum0 / 256.0f;
+    const float x2 = sum0 * 0.00390625f;
     float sum3_lanes[64];
     for (int l = 0; l < 64; ++l) sum3_lanes[l] = 0.0f;
     float sum4_lanes[64];
@@ -35,12 +35,12 @@ extern "C" int64_t layer_norm_0(const float* __restrict in0, const float* __rest
       sum4_lanes[a] = sum4_lanes[a] + sum4_lanes[b];
     });
     const float sum4 = sum4_lanes[0];
-    const float x7 = sum4 / 256.0f;
+    const float x7 = sum4 * 0.00390625f;
     const float x8 = x2 + x7;
     const float x9 = x7 * sum4;
     const float x10 = sum3 - x9;
     const float x11 = md_maximum_f32(0.0f, x10);
-    const float x12 = x11 / 256.0f;
+    const float x12 = x11 * 0.00390625f;
     const float x13 = x12 + 1e-05f;
     const float x14 = 1 / __builtin_sqrtf(x13);
 #pragma omp simd

@@ -26,7 +26,7 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
       sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
     });
     const float sum0 = sum0_lanes[0];
-    const float x9 = sum0 / 1024.0f;
+    const float x9 = sum0 * 0.0009765625f;
     float sum10_lanes[64];
     for (int l = 0; l < 64; ++l) sum10_lanes[l] = 0.0f;
     float sum11_lanes[64];
@@ -46,12 +46,12 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
       sum11_lanes[a] = sum11_lanes[a] + sum11_lanes[b];
     });
     const float sum11 = sum11_lanes[0];
-    const float x14 = sum11 / 1024.0f;
+    const float x14 = sum11 * 0.0009765625f;
     const float x15 = x9 + x14;
     const float x16 = x14 * sum11;
     const float x17 = sum10 - x16;
     const float x18 = md_maximum_f32(0.0f, x17);
-    const float x19 = x18 / 1024.0f;
+    const float x19 = x18 * 0.0009765625f;
     const float x20 = x19 + 1e-05f;
     const float x21 = 1 / __builtin_sqrtf(x20);
 #pragma omp simd

@@ -20,7 +20,7 @@ extern "C" int64_t fused_pow_mean_add_rsqrt_mul_0(const float* __restrict in0, c
       sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
     });
     const float sum0 = sum0_lanes[0];
-    const float x3 = sum0 / 256.0f;
+    const float x3 = sum0 * 0.00390625f;
     const float x4 = x3 + 1e-05f;
     const float x5 = 1 / __builtin_sqrtf(x4);
 #pragma omp simd

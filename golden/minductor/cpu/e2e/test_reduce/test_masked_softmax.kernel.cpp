@@ -15,7 +15,7 @@ extern "C" int64_t fused_div_masked_fill_softmax_0(const uint8_t* __restrict in0
       md_lanes<16>(0, 24, [&](int64_t i3, int l) MD_LAMBDA {
         const bool x3 = in0[24 * i2 + i3] != 0;
         const float x4 = in1[576 * i1 + 24 * i2 + i3];
-        const float x5 = x4 / 8.0f;
+        const float x5 = x4 * 0.125f;
         const float x0 = x3 ? -MD_INF : x5;
         x0_row[i3] = x0;
         max2_lanes[l] = md_maximum_f32(max2_lanes[l], x0);

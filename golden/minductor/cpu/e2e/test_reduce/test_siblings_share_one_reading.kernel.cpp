@@ -35,7 +35,7 @@ extern "C" int64_t fused_sum_amax_pow_mean_0(const float* __restrict in0, float*
     const float sum2 = sum2_lanes[0];
     out1[i0] = sum0;
     out2[i0] = max1;
-    const float x5 = sum2 / 128.0f;
+    const float x5 = sum2 * 0.0078125f;
     out3[i0] = x5;
   }
   return 0;

@@ -29,7 +29,7 @@ extern "C" int64_t fused_exp_cumsum_div_tanh_0(const float* __restrict in0, floa
 #pragma omp simd
       for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
         const float x5_kept = out1[1000 * i0 + i1];
-        const float x6 = x5_kept / 8.0f;
+        const float x6 = x5_kept * 0.125f;
         const float x7 = md_tanh_f32(x6);
         out1[1000 * i0 + i1] = x7;
       }

@@ -17,7 +17,7 @@ def fused_mul_mean_0(in0, out1, out2, counter, R0_BLOCK: tl.constexpr, LAST_R0_B
         i2 = tl.arange(0, LAST_R0_BLOCK)
         x3 = tl.load(out1 + i2)
         x4 = tl.sum(x3, 0)
-        x5 = tl.div_rn(x4, 1048576.0)
+        x5 = x4 * 9.5367431640625e-07
         tl.store(out2, x5)
 
 # end of golden

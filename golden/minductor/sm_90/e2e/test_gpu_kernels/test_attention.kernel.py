@@ -8,17 +8,17 @@ def layer_norm_0(in0, in1, in2, out3, XBLOCK: tl.constexpr, R0_BLOCK: tl.constex
     i2 = tl.arange(0, R0_BLOCK)[None, :]
     x0 = tl.load(in0 + 256 * i1 + i2)
     x1 = tl.sum(x0, 1, keep_dims=True)
-    x2 = tl.div_rn(x1, 256.0)
+    x2 = x1 * 0.00390625
     x3 = x0 - x2
     x4 = x3 * x3
     x5 = tl.sum(x4, 1, keep_dims=True)
     x6 = tl.sum(x3, 1, keep_dims=True)
-    x7 = tl.div_rn(x6, 256.0)
+    x7 = x6 * 0.00390625
     x8 = x2 + x7
     x9 = x7 * x6
     x10 = x5 - x9
     x11 = tl.maximum(0.0, x10, tl.PropagateNan.ALL)
-    x12 = tl.div_rn(x11, 256.0)
+    x12 = x11 * 0.00390625
     x13 = x12 + 1e-05
     x14 = libdevice.rsqrt(x13)
     x15 = tl.load(in1 + i2)

@@ -8,12 +8,12 @@ def var_mean_0(in0, out1, out2, R0_BLOCK: tl.constexpr):
     i1 = tl.arange(0, R0_BLOCK)
     x0 = tl.load(in0 + 1024 * i0 + i1)
     x1 = tl.sum(x0, 0)
-    x2 = tl.div_rn(x1, 1024.0)
+    x2 = x1 * 0.0009765625
     x3 = x0 - x2
     x4 = tl.sum(x3, 0)
     x5 = x3 * x3
     x6 = tl.sum(x5, 0)
-    x7 = tl.div_rn(x4, 1024.0)
+    x7 = x4 * 0.0009765625
     x8 = x7 * x4
     x9 = x6 - x8
     x10 = tl.maximum(0.0, x9, tl.PropagateNan.ALL)
