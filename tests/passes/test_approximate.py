@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import minductor
+from minductor.core.dtypes import BF16
+from minductor.ir.program.nodes import Kernel
 from minductor.ir.program.ops import POINTWISE
-from minductor.passes.approximate.approximate import FAST
+from minductor.options import Options
+from minductor.passes.approximate.approximate import FAST, approximate
+from minductor.target import Env, by_name
+from tests.passes.sketch import Sketch
 
 NARROW, WIDE = torch.bfloat16, torch.float32
 
@@ -77,3 +83,13 @@ def test_each_exact_function_has_a_fast_form_of_less_cost() -> None:
     assert FAST
     for exact_name, fast_name in FAST.items():
         assert POINTWISE[fast_name].cost < POINTWISE[exact_name].cost
+
+
+def test_a_target_without_the_fast_form_keeps_the_exact_one() -> None:
+    s = Sketch()
+    program = s.done(s.op("exp", s.input(8, 30)))
+    narrow = replace(program, buffers=tuple(replace(buffer, dtype=BF16) for buffer in program.buffers))
+    for lacks, name in ((frozenset[str](), "fast_exp"), (frozenset(("fast_exp",)), "exp")):
+        env = Env(Options(), replace(by_name("sm_90"), lacks=lacks))
+        (kernel,) = (node for node in approximate(narrow, env).nodes if isinstance(node, Kernel))
+        assert name in {op.name for op in kernel.body.ops}

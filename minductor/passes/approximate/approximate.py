@@ -13,7 +13,7 @@ between kernels, such as the sums of the parts of a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from minductor.core.dtypes import F32, DType
@@ -49,16 +49,20 @@ def approximate(program: Program, env: Env) -> Program:
     """The program with fast functions where no result shows the difference."""
     if not env.target.is_gpu:
         return program
-    flow = _Flow(program)
+    flow = _Flow(program, env.target.lacks)
     nodes = tuple(reversed([flow.visit(node) for node in reversed(program.nodes)]))
     is_changed = any(a is not b for a, b in zip(nodes, program.nodes, strict=True))
     return replace(program, nodes=nodes) if is_changed else program
 
 
 class _Flow:
-    """Follows values from their readers back to their makers. `wide`: the storages that some reader needs exactly."""
+    """Follows values from their readers back to their makers. `wide`: the storages that some reader needs exactly.
 
-    def __init__(self, program: Program) -> None:
+    `lacks`: the operators that the target has no form of.
+    """
+
+    def __init__(self, program: Program, lacks: Set[str]) -> None:
+        self.lacks = lacks
         self.table: Mapping[str, Buffer] = program.real_table()
         kept = {view.ref.storage for view in views_of(program.outputs)}
         own = {buffer.name for buffer in program.buffers if buffer.kind == "local"}
@@ -102,7 +106,7 @@ class _Flow:
                 if inner is not op.attrs.body:
                     ops[position] = replace(op, attrs=replace(op.attrs, body=inner))
             elif position not in wide and op.dtype == F32:
-                ops[position] = _fast(op)
+                ops[position] = _fast(op, self.lacks)
         return body if all(a is b for a, b in zip(ops, body.ops, strict=True)) else replace(body, ops=tuple(ops))
 
     def is_passing(self, op: Op) -> bool:
@@ -122,11 +126,11 @@ class _Flow:
                 return False
 
 
-def _fast(op: Op) -> Op:
-    """The fast form of an op; the op itself if it has none."""
+def _fast(op: Op, lacks: Set[str]) -> Op:
+    """The fast form of an op; the op itself if it has none, or one that the target lacks."""
     if op.attrs is None:
-        return replace(op, name=FAST[op.name]) if op.name in FAST else op
-    if isinstance(op.attrs, Reduce) and op.attrs.combine.name == "online_softmax":
+        return replace(op, name=FAST[op.name]) if op.name in FAST and FAST[op.name] not in lacks else op
+    if isinstance(op.attrs, Reduce) and op.attrs.combine.name == "online_softmax" and FAST["exp"] not in lacks:
         return replace(op, attrs=replace(op.attrs, combine=combine("fast_online_softmax", F32)))
     return op
 
