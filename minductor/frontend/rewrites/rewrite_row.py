@@ -194,6 +194,8 @@ class Site:
             node = before.graph.call_function(target, args, kwargs)
         kept = ("stack_trace", "nn_module_stack", "source_fn_stack", "seq_nr", "fwd_nn_module_stack", *OF_TRAINING)
         node.meta = {name: before.meta[name] for name in kept if name in before.meta}
+        if node.meta.get("partitioner_tag") == "is_backward" and not any(map(_is_of_backward, node.all_input_nodes)):
+            node.meta["partitioner_tag"] = "is_forward"  # the forward may compute it, and merge it with an equal node
         self.written.append(node)
         node.meta[self.value_key] = self.trace(node)
         return node
@@ -219,3 +221,9 @@ class Site:
     def is_gpu(self) -> bool:
         """Whether the graph is compiled for a GPU."""
         return self.env.target.is_gpu or self.device == "cuda"
+
+
+def _is_of_backward(node: fx.Node) -> bool:
+    """Whether a node of a joint graph needs the gradients of the results."""
+    is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
+    return is_tangent or node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
