@@ -1,4 +1,5 @@
-"""The benchmark's cases by name: `micro/NAME`, `model/NAME/inference`, `model/NAME/training`, `frozen/NAME`.
+"""The benchmark's cases by name: `micro/NAME`, `model/NAME/inference`, `model/NAME/training`, `frozen/NAME`,
+`training/NAME`.
 
 Takes: the name of a case. Gives: a `Program`, which is a function with its inputs; `step` runs it once. Refuses:
 unknown names (ValueError, which names similar ones).
@@ -53,6 +54,11 @@ def frozen_names() -> tuple[str, ...]:
     return tuple(f"frozen/{name}" for name in inference_models.NAMES)
 
 
+def training_names() -> tuple[str, ...]:
+    """The cases of the table of training: the models of the table of frozen inference."""
+    return tuple(f"training/{name}" for name in inference_models.NAMES)
+
+
 def matching(names: tuple[str, ...], words: tuple[str, ...]) -> tuple[str, ...]:
     """The names that contain one of `words`; all names if there are no words.
 
@@ -75,11 +81,12 @@ def build(case: str, *, precision: str = "own", size: str = "bench") -> Program:
         case "model", name, ("inference" | "training") as mode if name in models.BUILDERS:
             workload = models.make(name, size=size)
             return build_model(models.as_float64(workload) if precision == "float64" else workload, mode)
-        case "frozen", name if name in inference_models.BUILDERS:
+        case ("frozen" | "training") as group, name if name in inference_models.BUILDERS:
             workload = inference_models.make(name, size=size)
-            return build_model(models.as_float64(workload) if precision == "float64" else workload, "inference")
+            workload = models.as_float64(workload) if precision == "float64" else workload
+            return build_model(workload, "inference" if group == "frozen" else "training")
         case _:
-            matching(micro_names() + model_names() + frozen_names(), (case,))
+            matching(micro_names() + model_names() + frozen_names() + training_names(), (case,))
             raise ValueError(f"{case!r} is not the full name of a case")
 
 
@@ -101,8 +108,9 @@ def build_micro(case: micro.Micro, precision: str) -> Program:
 
 def build_model(workload: models.Workload, mode: str) -> Program:
     module, inputs, loss_fn = workload
+    module.train(mode == "training")
     if mode == "inference":
-        return Program(module.eval(), inputs, (), tuple(module.buffers()), None)
+        return Program(module, inputs, (), tuple(module.buffers()), None)
 
     def loss(*inputs: Tensor) -> Tensor:
         return loss_fn(module(*inputs))

@@ -46,13 +46,14 @@ class MeasureError(Exception):
 
 
 def parse(argv: list[str]) -> Settings:
-    """Read the command line. Without --models, --micro, --frozen and --first-calls all but --frozen are run."""
+    """Read the command line. Without any of the groups, all but --frozen and --training are run."""
     parser = argparse.ArgumentParser(prog="minductor bench", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--counts", action="store_true", help="count kernels, bytes and peak memory instead; `--counts --help`")
     add("--models", action="store_true", help="run the models")
     add("--micro", action="store_true", help="run the micro cases")
     add("--frozen", action="store_true", help="run twelve inference models, also with weights as constants")
+    add("--training", action="store_true", help="run training steps of the same twelve models")
     add("--first-calls", action="store_true", help="time cold and warm first calls")
     add("--only", action="append", default=[], metavar="NAME", help="only cases whose name contains NAME")
     add("--rounds", type=int, default=20, help="interleaved rounds of each running case (default 20)")
@@ -62,10 +63,11 @@ def parse(argv: list[str]) -> Settings:
     add("--json", type=Path, metavar="PATH", help="write the results here")
     add("--plot", type=Path, metavar="PATH", help="write a PNG here")
     given = parser.parse_args(argv)
-    is_all = not (given.models or given.micro or given.frozen or given.first_calls)
+    is_all = not (given.models or given.micro or given.frozen or given.training or given.first_calls)
     names = cases.micro_names() if given.micro or is_all else ()
     names += cases.model_names() if given.models or is_all else ()
     names += cases.frozen_names() if given.frozen else ()
+    names += cases.training_names() if given.training else ()
     first = FIRST_CALL_CASES if given.first_calls or is_all else ()
     try:
         chosen = cases.matching(tuple(dict.fromkeys(names + first)), tuple(given.only))

@@ -107,6 +107,15 @@ def test_frozen_cases_are_held_against_the_better_one_of_eager_and_frozen_induct
     assert found["frozen/resnet: error of minductor-frozen against float64 in ULP"] == "pass"
 
 
+def test_training_is_held_against_the_better_one_of_eager_and_inductor() -> None:
+    text = "training/resnet: CPU time of {} over ours"
+    found = verdicts(frozen("training/resnet", eager=1.0, inductor=0.8, minductor=0.9))
+    assert found[text.format("inductor")] == "FAIL" and text.format("eager") not in found
+    found = verdicts(frozen("training/resnet", eager=1.0, inductor=1.2, minductor=0.9))
+    assert found[text.format("eager")] == "pass" and text.format("inductor") not in found
+    assert found["training cases: geometric mean over eager"] == "FAIL"  # 1.11
+
+
 def test_the_means_of_frozen_cases_have_a_bound_each() -> None:
     one = frozen("frozen/resnet", eager=1.0, minductor=0.8, minductor_frozen=0.8)
     two = frozen("frozen/bert", eager=1.0, minductor=0.9, minductor_frozen=0.8)

@@ -28,7 +28,8 @@ def test_everything_is_run_unless_parts_are_named() -> None:
         "minductor",
         "minductor-frozen",
     )
-    assert len(harness.parse(["--frozen"]).running) == 12
+    assert len(harness.parse(["--frozen"]).running) == len(harness.parse(["--training"]).running) == 12
+    assert harness.parse(["--training", "--only", "lstm"]).running == ("training/lstm",)
     assert harness.parse(["--frozen", "--backends", "eager,openvino"]).backends == ("eager", "openvino")
 
 
