@@ -367,14 +367,14 @@ MD_INLINE double md_nextafter_f64(double x, double y) {
 }
 
 //@ md_fmod_f64 : MD_FAR
-// Exact where the quotient is below 2**48: what is left of it by the nearest multiple fits a double.
-MD_FAR md_fmod_far_f64(double x, double y, double r) {
-  return __builtin_fabs(x / y) < 0x1p48 && __builtin_fabs(y) < (double)MD_INF ? r : __builtin_fmod(x, y);
-}
+// Exact where the quotient is below 2**48: what is left of it by the nearest multiple fits a double. Elsewhere, and where
+// an argument is infinite, r is NaN.
+MD_FAR md_fmod_far_f64(double x, double y, double r) { return r == r ? r : __builtin_fmod(x, y); }
 MD_INLINE double md_fmod_f64(double x, double y) {
-  double a = __builtin_fabs(x), b = __builtin_fabs(y);
-  double r = __builtin_fma(-__builtin_rint(a / b), b, a);
-  return md_fmod_far_f64(x, y, md_copysign(r < 0.0 ? r + b : r, x));
+  double a = __builtin_fabs(x), b = __builtin_fabs(y), q = a / b;
+  double r = __builtin_fma(-__builtin_rint(q), b, a);
+  r = md_copysign(r < 0.0 ? r + b : r, x);
+  return md_fmod_far_f64(x, y, md_where(q < 0x1p48, r, (double)MD_NAN));
 }
 
 //@ md_remainder_f64 : md_fmod_f64
