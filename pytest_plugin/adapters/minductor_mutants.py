@@ -34,6 +34,8 @@ FOLD_BATCH_NORM = f"{REWRITES}.fold_batch_norm"
 PACK, JOINED = f"{REWRITES}.pack_linear", f"{REWRITES}.join_products"
 PAD, INT8 = f"{REWRITES}.pad_products", f"{REWRITES}.int8_linear"
 PRODUCT_CALLS, LARGE_LINEAR = f"{REWRITES}.product_calls", f"{REWRITES}.large_linear"
+ADDED_TERMS = f"{REWRITES}.added_terms"
+ADDED_PRODUCTS, ADDED_PARTS = f"{REWRITES}.join_added_products", f"{REWRITES}.join_added_parts"
 APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
@@ -279,6 +281,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if step.keeps else hidden",
         "if not step.keeps else hidden",
     ),
+    # --- sums
+    Mutant("added-scaled", ADDED_TERMS, "_operands", 'call.get("alpha", 1) != 1', "False"),
+    Mutant("added-large-factors", ADDED_PRODUCTS, "moves_less", "LEAST_GAIN * after <= before", "True"),
+    Mutant("added-few-parts", ADDED_PARTS, "has_several", "len(match.parts) >= FEWEST", "True"),
+    Mutant("added-parts-that-overlap", ADDED_PARTS, "lie_apart", "other.start < one.end", "False"),
     # --- resizing
     Mutant("resizing-of-fractions", RESIZED, "_factor", "0 if rest else factor", "factor"),
     Mutant("resizing-to-other-places", RESIZING, "has_eager_places", "if not _is_exact(", "if False and _is_exact("),

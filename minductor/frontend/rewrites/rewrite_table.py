@@ -22,6 +22,8 @@ from minductor.frontend.rewrites.channels_last import CHANNELS_LAST, TRAIN_CHANN
 from minductor.frontend.rewrites.convolution_post_ops import CLAMPING_POST_OPS, POST_OPS
 from minductor.frontend.rewrites.fold_batch_norm import FOLD_BATCH_NORM
 from minductor.frontend.rewrites.int8_linear import INT8_LINEAR
+from minductor.frontend.rewrites.join_added_parts import JOIN_ADDED_PARTS
+from minductor.frontend.rewrites.join_added_products import JOIN_ADDED_PRODUCTS
 from minductor.frontend.rewrites.join_products import JOIN_PRODUCTS
 from minductor.frontend.rewrites.large_linear import LARGE_LINEAR
 from minductor.frontend.rewrites.pack_convolution import PACK_CONVOLUTION
@@ -43,6 +45,8 @@ REWRITES: tuple[Rewrite, ...] = (
     PAD_TRAINED_PRODUCTS,
     TRAIN_CHANNELS_LAST,
     # ATen graphs
+    JOIN_ADDED_PRODUCTS,
+    JOIN_ADDED_PARTS,
     INT8_LINEAR,
     ADDMM_ACTIVATION,
     PAD_PRODUCTS,

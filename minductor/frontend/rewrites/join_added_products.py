@@ -1,0 +1,113 @@
+"""The row `join_added_products`: a sum of products of matrices becomes one product with a longer inner dimension.
+
+Takes additions of products of one size, as autograd adds up the gradient of a weight that is used at each step of a
+loop: a.t() @ x + b.t() @ y is [a; b].t() @ [x; y]. Gives one product of the joined factors. Refuses sums whose factors
+have about as many elements as the results, since joining them costs as much as the results that are saved.
+
+A recurrent net of 32 steps with 16 rows and a weight of 1,024 x 256 wrote 32 results of a megabyte and read them again,
+which took 18 of the 42 ms of its training step on a Zen 4 core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import torch
+from torch import fx
+
+from minductor.frontend.rewrites.added_terms import ADD, is_alike, sum_at, turned, turns
+from minductor.frontend.rewrites.product_calls import ProductCall, product_call
+from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
+
+aten = torch.ops.aten
+SEVERAL = 2  # products
+LEAST_GAIN = 2  # how many times fewer elements are moved
+USUAL = 16  # the inner size of a product, where it is a symbol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedProducts(Match):
+    """The products of a sum, the last one first, and its other terms.
+
+    `is_turned` says that transposed products are added. Autograd begins with the gradient of the last step, which tends
+    to be the largest; added last, it costs the sum of the others no digits.
+    """
+
+    products: tuple[ProductCall, ...]
+    others: tuple[fx.Node, ...]
+    is_turned: bool
+
+
+def find(site: Site) -> AddedProducts | None:
+    """The products among the terms of the sum that ends at the anchor, if there are several."""
+    total = sum_at(site)
+    if total is None:
+        return None
+    found: dict[bool, list[tuple[fx.Node, ProductCall]]] = {False: [], True: []}
+    for term in total.terms:
+        last = list(turns(site, term))
+        product = product_call(site, last[-1])
+        is_whole = is_alike(site, term, site.anchor) and all(len(node.users) == 1 for node in last)
+        if product is not None and product.base is None and is_whole:
+            found[len(last) % 2 == 0].append((term, product))
+    is_turned = len(found[True]) > len(found[False])
+    products = tuple(product for _, product in reversed(found[is_turned]))
+    joined = {term for term, _ in found[is_turned]}
+    if len(products) < SEVERAL or len(joined) < len(products):
+        return None
+    below = [node for term in joined for node in turns(site, term)]
+    return AddedProducts(
+        result=site.anchor,
+        inside=(*total.additions, *below),
+        products=products,
+        others=tuple(term for term in total.terms if term not in joined),
+        is_turned=is_turned,
+    )
+
+
+def moves_less(match: AddedProducts, site: Site) -> str:
+    """The copies of the factors are small beside the results, each of which is written and read again."""
+    rows, columns = site.value(match.products[0].node).shape
+    if type(rows) is not int or type(columns) is not int:
+        return "the sizes of the sum are not known"
+    inner = sum(_inner(product, site) for product in match.products)
+    before = 2 * len(match.products) * rows * columns
+    after = 2 * (rows + columns) * inner + 2 * rows * columns
+    return "" if LEAST_GAIN * after <= before else f"joining moves {after} elements in place of {before}"
+
+
+def _inner(product: ProductCall, site: Site) -> int:
+    """The inner size of a product; for a symbol a usual one, since no bits may depend on the first call's sizes."""
+    size = site.value(product.left).shape[1]
+    return size if type(size) is int else USUAL
+
+
+def replace(match: AddedProducts, site: Site) -> fx.Node:
+    """The product of the joined factors, and the other terms added to it."""
+    left = _joined([product.left for product in match.products], 1, site)
+    right = _joined([product.right for product in match.products], 0, site)
+    made = site.write(aten.mm.default, left, right)
+    made = site.write(aten.t.default, made) if match.is_turned else made
+    return reduce(partial(site.write, aten.add.Tensor), (made, *match.others))
+
+
+def _joined(factors: Sequence[fx.Node], dim: int, site: Site) -> fx.Node:
+    """The factors one behind the other; what transposed views show is joined as it lies in memory."""
+    sources = [turned(site, factor) for factor in factors]
+    if None in sources:
+        return site.write(aten.cat.default, list(factors), dim)
+    return site.write(aten.t.default, site.write(aten.cat.default, sources, 1 - dim))
+
+
+JOIN_ADDED_PRODUCTS = Rewrite(
+    name="join_added_products",
+    docs="A sum of products of matrices becomes one product with a longer inner dimension.",
+    level="aten",
+    anchors=(ADD,),
+    find=find,
+    conditions=(moves_less,),
+    replace=replace,
+    keeps_strides=False,
+)
