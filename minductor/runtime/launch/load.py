@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from minductor.core.errors import LoadFailed
+from minductor.runtime.launch.freed_memory import keep_freed_memory
 
 # Where torch publishes functions for generated code; None in a version that has them elsewhere.
 GUARDS: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
@@ -182,6 +183,7 @@ def load_library(path: Path) -> Library:
         handle = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL | getattr(os, "RTLD_NOW", 0))
     except OSError as error:
         raise LoadFailed(str(path), _explain(str(error))) from None
+    keep_freed_memory()
     if hasattr(handle, "md_tensor_data"):
         ctypes.c_void_p.in_dll(handle, "md_tensor_data").value = _tensor_data(path)
     return Library(path, handle)
