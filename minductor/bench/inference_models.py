@@ -291,8 +291,8 @@ class Recommender(nn.Module):
 
 
 def squares(result: Tensor) -> Tensor:
-    """The mean of the squares of a result, as a loss."""
-    return result.square().mean()
+    """The mean of the squared distances from 1, as a loss. From 0, a result that was normed would have no gradient."""
+    return (result - 1).square().mean()
 
 
 def make_images(build: Callable[[Vision], nn.Module], sizes: Vision) -> Workload:
