@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the number
 }
 
 
-@pytest.mark.parametrize("length", [129, 1001, 4097])
+@pytest.mark.parametrize("length", [129, pytest.param(1001, marks=pytest.mark.long), 4097])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_odd_rows(name: str, length: int, compiler: Compiler) -> None:
     fn, matrices, weights = FUNCTIONS[name]

@@ -214,7 +214,7 @@ def attentions(draw: st.DrawFn) -> tuple[Callable[..., Tensor], list[Tensor], bo
     return program, [*args, keep], grad
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(attentions())
 def test_random_programs(compiled: Compile, case: tuple[Callable[..., Tensor], list[Tensor], bool]) -> None:
     program, args, grad = case

@@ -62,8 +62,17 @@ def check(run: Callable[..., Tensor], fn: Callable[..., Tensor], *args: Tensor) 
 # --- forced -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(2, 1024), (40, 128), (3, 5000)])
-@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("softmax", (2, 1024)),
+        ("layer_norm", (40, 128)),
+        ("softmax", (3, 5000)),
+        pytest.param("layer_norm", (2, 1024), marks=pytest.mark.long),
+        pytest.param("softmax", (40, 128), marks=pytest.mark.long),
+        pytest.param("layer_norm", (3, 5000), marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.devices("cpu", "interpret", "cuda")
 def test_each_variant_is_eager(compiled: Compile, device: Device, name: str, size: tuple[int, int]) -> None:
     for variant in RECIPES["cpu" if device.id == "cpu" else "interpret"]:
@@ -202,9 +211,8 @@ print([what for kind, what in seen[0].events if kind == "launch"])
 """
 
 
-@pytest.mark.parametrize(
-    ("target", "size"), [("cpu", (64, 131072)), pytest.param("interpret", (2, 5000), marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("target", "size"), [("cpu", (64, 131072)), ("interpret", (2, 5000))])
 def test_a_second_process_remembers_the_winner(tmp_path: Path, target: str, size: tuple[int, int]) -> None:
     """Of either clock, so that it is no default."""
     launched: list[str] = []
