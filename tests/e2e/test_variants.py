@@ -159,8 +159,10 @@ def test_a_clock_decides_and_the_next_process_remembers(
     assert clock.calls == measured and seen[1].was_hit
 
 
-SHAPES = [*((name, size) for name in ("softmax", "layer_norm") for size in ((2, 1024), (4096, 128)))]
-SHAPES += [pytest.param(name, (64, 131072), marks=pytest.mark.long) for name in ("softmax", "layer_norm")]
+SHAPES = [("softmax", (2, 1024)), ("layer_norm", (4096, 128))]
+LONG_SHAPES = [("layer_norm", (2, 1024)), ("softmax", (4096, 128))]
+LONG_SHAPES += [(name, (64, 131072)) for name in ("softmax", "layer_norm")]
+SHAPES += [pytest.param(*row, marks=pytest.mark.long) for row in LONG_SHAPES]
 SHAPES += [("cumsum", (1 << 20,))]
 
 
@@ -334,8 +336,16 @@ def test_a_call_holds_the_memory_of_one_variant(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*C\\+\\+ wrapper")
-@pytest.mark.parametrize("wrapper", ["python", "cpp", "fx"])
-@pytest.mark.parametrize("name", ["sum", "columns"])
+@pytest.mark.parametrize(
+    ("name", "wrapper"),
+    [
+        *(("sum", "python"), ("columns", "cpp"), ("sum", "fx")),
+        *(
+            pytest.param(*row, marks=pytest.mark.long)
+            for row in (("columns", "python"), ("sum", "cpp"), ("columns", "fx"))
+        ),
+    ],
+)
 def test_sizes_pick_a_variant_without_a_clock(tmp_path: Path, wrapper: str, name: str) -> None:
     clock, seen = Clock(prefers_last=True), list[Compiled]()
     options = {"size_hints": (64, 1024, 16384), "wrapper": wrapper, "verify": True, "autotune": True}
@@ -414,7 +424,7 @@ def test_the_variant_of_the_nearest_point_is_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*autotuning has no effect on gfx942")
-@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.long)])
 def test_a_gpu_that_nobody_measures_has_variants(target: str) -> None:
     """Forcing and sizes need no clock."""
     x = torch.randn(64, 3000)
