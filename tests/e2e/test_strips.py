@@ -76,7 +76,7 @@ def test_strips_have_the_bits_of_the_plain_recipe(row: Row, dtype: torch.dtype) 
     assert_same(compiled(fn, plain), compiled(fn, recipe), fn, *arguments(3, 1301, dtype=dtype))
 
 
-@pytest.mark.parametrize("length", [257, 40_000])
+@pytest.mark.parametrize("length", [257, pytest.param(40_000, marks=pytest.mark.long)])
 def test_rows_of_any_length_have_the_bits_of_the_plain_recipe(length: int) -> None:
     for fn in (row_sums, softmax_of_functions):
         assert_same(compiled(fn, "rows"), compiled(fn, "strips_rows"), fn, *arguments(3, length))
