@@ -295,7 +295,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     [({"variant": "rows"}, "forced variants have"), ({"size_hints": (8, 4096)}, "variants by size have")],
     ids=["forced", "by size"],
 )
-@pytest.mark.parametrize("has_variants", [True, False])
+@pytest.mark.parametrize("has_variants", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_target_without_variants_says_so_and_goes_on(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, options: dict[str, object], warned: str, *, has_variants: bool
 ) -> None:

@@ -82,7 +82,7 @@ def line_of_call(text: str, key: str) -> str:
     return next(line for line in lines[number + 1 :] if key.rpartition(":")[0] in line)
 
 
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("wrapper", ["python", pytest.param("cpp", marks=pytest.mark.long)])
 def test_the_maps_fit_the_texts(tmp_path: Path, wrapper: str) -> None:
     graphs = named(traced(tmp_path, wrapper))
     assert [graph["graph"] for graph in graphs] == ["forward", "backward"] * 2, "also what the store had"

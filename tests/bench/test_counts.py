@@ -43,7 +43,7 @@ def test_both_are_counted_by_one_rule(backend: str) -> None:
     assert peak == 4 * (1536 + 3072)
 
 
-@pytest.mark.parametrize("backend", ["inductor", "minductor"])
+@pytest.mark.parametrize("backend", [pytest.param("inductor", marks=pytest.mark.long), "minductor"])
 def test_a_result_that_nobody_takes_is_written_all_the_same(backend: str) -> None:
     q = torch.randn(1, 2, 32, 16)
     attention = torch.nn.functional.scaled_dot_product_attention

@@ -24,6 +24,7 @@ def test_a_function_is_compiled_once_and_for_the_arguments_of_its_first_call() -
     assert len(seen) == 1 and all(each is one for each in seen[0])
 
 
+@pytest.mark.long  # TorchInductor builds its headers first
 def test_frozen_inductor_keeps_the_old_weight_and_plain_inductor_beside_it_does_not() -> None:
     torch.compiler.reset()
     module, x = nn.Linear(16, 16).eval(), torch.randn(4, 16)

@@ -120,7 +120,17 @@ def norm_of_short_rows(size: tuple[int, int]) -> Sketch:
     return s
 
 
-@pytest.mark.parametrize("size", [(300, 7), (64, 16), (70, 32), (71, 31), (90, 17), (1000, 2)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        (300, 7),
+        pytest.param((64, 16), marks=pytest.mark.long),
+        pytest.param((70, 32), marks=pytest.mark.long),
+        (71, 31),
+        (90, 17),
+        pytest.param((1000, 2), marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("make", [softmax, norm_of_short_rows])
 def test_rows_side_by_side_have_the_bits_of_rows_by_themselves(
     make: Callable[[tuple[int, int]], Sketch], size: tuple[int, int], tmp_path: Path

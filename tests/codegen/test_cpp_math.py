@@ -507,7 +507,7 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("form", CHOSEN)
+@pytest.mark.parametrize("form", ["given", *(pytest.param(form, marks=pytest.mark.long) for form in [*CHOSEN][1:])])
 def test_functions_beside_conditions_vectorise(tmp_path: Path, form: str) -> None:
     """As in softplus, `x > 20 ? x : log1p(exp(x))`: a function that has conditions itself, given or taken by one."""
     loops: dict[str, str] = {}

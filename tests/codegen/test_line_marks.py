@@ -53,7 +53,7 @@ def function_lines(text: str, symbol: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.long] if n % 2 else []) for n, case in enumerate(micro.CASES)]
+    "case", [pytest.param(case, marks=[pytest.mark.long] if n % 6 else []) for n, case in enumerate(micro.CASES)]
 )
 def test_each_line_that_computes_is_mapped(case: str, target: str, tmp_path: Path) -> None:
     """And the texts are those of level 1, which has no maps."""

@@ -25,7 +25,7 @@ def policies(fn: Callable[[torch.Tensor], object], columns: int, variant: str) -
     return [(kind, (re.findall(r'eviction_policy="(\w+)"', rest) or [""])[0]) for kind, rest in lines]
 
 
-@pytest.mark.parametrize("variant", ["looped", "looped16"])
+@pytest.mark.parametrize("variant", ["looped", pytest.param("looped16", marks=pytest.mark.long)])
 def test_rows_that_are_walked_again_are_kept_until_the_last_walk(variant: str) -> None:
     found = policies(lambda x: torch.softmax(x, -1), 40_000, variant)
     assert found == [("load", KEPT), ("load", KEPT), ("load", LEAVES), ("store", LEAVES)]

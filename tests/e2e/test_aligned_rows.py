@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the number
 }
 
 
-@pytest.mark.parametrize("length", [129, 1001, 4097])
+@pytest.mark.parametrize("length", [129, pytest.param(1001, marks=pytest.mark.long), 4097])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_odd_rows(name: str, length: int, compiler: Compiler) -> None:
     fn, matrices, weights = FUNCTIONS[name]
@@ -185,7 +185,12 @@ WIDE = [(name, target, 4097) for name in NORMS for target in ("sm_80", "sm_90")]
 
 
 @pytest.mark.parametrize(
-    ("name", "target", "length"), [*WIDE, ("softmax", "sm_90", 50257), ("rms_norm", "sm_90", 50257)]
+    ("name", "target", "length"),
+    [
+        WIDE[0],
+        ("rms_norm", "sm_90", 50257),
+        *(pytest.param(*row, marks=pytest.mark.long) for row in [*WIDE[1:], ("softmax", "sm_90", 50257)]),
+    ],
 )
 def test_the_price_takes_vectors_of_16_bytes(name: str, length: int, target: str) -> None:
     fn, weights = NORMS[name]

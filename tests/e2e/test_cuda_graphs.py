@@ -75,7 +75,7 @@ def trained(compiled: Callable[..., Any], *, graphs: bool, accumulate: int = 1, 
     return [*losses, *net.state_dict().values()]
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_training_is_the_same_bit_for_bit(
     compile_net: Callable[..., Any], driver: RecordingDriver, accumulate: int
 ) -> None:

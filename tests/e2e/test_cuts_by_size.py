@@ -18,7 +18,7 @@ def test_each_size_has_its_number_of_parts(tmp_path: Path) -> None:
     torch._dynamo.reset()
     run = torch.compile(lambda x: x.exp().sum(0), backend=lambda gm, i: compiler(gm, i, options=options))
     try:
-        for size in ((70, 9), (70, 200), (3000, 7), (5000, 1190)):
+        for size in ((70, 9), (70, 200), (3000, 7), (2200, 700)):
             x = torch.randn(size)
             torch._dynamo.mark_dynamic(x, (0, 1))
             torch.testing.assert_close(run(x), x.exp().sum(0), rtol=2e-5, atol=2e-5)

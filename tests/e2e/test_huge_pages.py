@@ -30,8 +30,15 @@ def scaled(x: Tensor) -> Tensor:
 
 
 @NEEDS_HUGE_PAGES
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("dynamic", "wrapper"),
+    [
+        (False, "python"),
+        (True, "cpp"),
+        pytest.param(True, "python", marks=pytest.mark.long),
+        pytest.param(False, "cpp", marks=pytest.mark.long),
+    ],
+)
 def test_a_large_result_asks_for_huge_pages(wrapper: str, dynamic: bool) -> None:
     compiled = torch.compile(scaled, backend="minductor", dynamic=dynamic, options={"wrapper": wrapper})
     x = torch.randn(4096, 4099)  # more than 32 MiB: the C library maps such memory anew for each tensor

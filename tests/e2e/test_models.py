@@ -10,6 +10,7 @@ from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 
 LONG = ("bert", "llama", "vit")  # transformers: much like gpt
+LONG_IN_TRAINING = (*LONG, "resnet")  # tests of layouts in training have a small net of convolutions
 
 
 class Step(nn.Module):
@@ -38,7 +39,9 @@ def test_inference(compiled: Compile, name: str) -> None:
 SUMMED = Policy(k=3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG_IN_TRAINING else ()) for name in models.NAMES]
+)
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:
     workload = models.make(name, size="tiny")

@@ -37,7 +37,7 @@ def test_sums_over_rows_stay_as_exact_as_eager(compiled: Compile, device: str, r
 
 
 @pytest.mark.devices("interpret", "compile:sm_90")
-@pytest.mark.parametrize("length", [70_000, 70_001])
+@pytest.mark.parametrize("length", [pytest.param(70_000, marks=pytest.mark.long), 70_001])
 @pytest.mark.counts(externs=0)
 def test_few_long_rows_are_cut_in_parts_for_a_gpu(compiled: Compile, length: int) -> None:
     def fn(x: Tensor) -> tuple[Tensor, ...]:
@@ -56,7 +56,7 @@ def test_few_long_rows_are_cut_in_parts_for_a_gpu(compiled: Compile, length: int
 
 
 @pytest.mark.devices("interpret", "compile:sm_90")
-@pytest.mark.parametrize(("rows", "columns"), [(512, 128), (8, 60), (509, 128)])
+@pytest.mark.parametrize(("rows", "columns"), [pytest.param(512, 128, marks=pytest.mark.long), (8, 60), (509, 128)])
 @pytest.mark.counts(externs=0)
 def test_rows_and_columns_are_summed_in_one_pass_on_a_gpu(compiled: Compile, rows: int, columns: int) -> None:
     """The backward of a layer norm: the gradients of its input need sums of rows, those of its weight of columns."""

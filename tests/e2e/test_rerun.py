@@ -148,7 +148,9 @@ def trained(folder: Path, dynamic: bool = False, **options: Any) -> list[Path]:
     return sorted((folder / "trace").iterdir())
 
 
-@pytest.mark.parametrize(("wrapper", "dynamic"), [("python", False), ("python", True), ("cpp", False)])
+@pytest.mark.parametrize(
+    ("wrapper", "dynamic"), [pytest.param("python", False, marks=pytest.mark.long), ("python", True), ("cpp", False)]
+)
 def test_both_graphs_of_a_training_step_run(
     tmp_path: Path, wrapper: str, dynamic: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +165,7 @@ def test_both_graphs_of_a_training_step_run(
         assert json.loads((folder / "provenance.json").read_text())["graph"] == folder.name
 
 
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("wrapper", [pytest.param("python", marks=pytest.mark.long), "cpp"])
 def test_kernels_begin_with_the_command_that_builds_them(tmp_path: Path, wrapper: str) -> None:
     folder = traced(tmp_path, norm, torch.randn(6, 3), wrapper=wrapper)
     units = sorted(folder.glob("*.cpp"))

@@ -35,8 +35,15 @@ def applied(run: object) -> list[str]:
     return sorted({row[0] for row in run.report.rewrites if not row[3]})  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    ("wrapper", "dynamic"),
+    [
+        ("python", None),
+        ("cpp", True),
+        pytest.param("python", True, marks=pytest.mark.long),
+        pytest.param("cpp", None, marks=pytest.mark.long),
+    ],
+)
 def test_a_frozen_net(compiled: Compile, wrapper: str, dynamic: bool | None) -> None:
     torch.manual_seed(0)
     options = {"freeze": True, "wrapper": wrapper, "verify": True}

@@ -79,7 +79,7 @@ class Checkpoints(nn.Module):
 
 
 @pytest.mark.usefixtures("prices")
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("wrapper", [pytest.param("python", marks=pytest.mark.long), "cpp"])
 @pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.long)])
 def test_a_training_step(compiled: Compile, wrapper: str, dynamic: bool | None) -> None:
     torch.manual_seed(0)

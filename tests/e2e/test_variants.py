@@ -62,8 +62,17 @@ def check(run: Callable[..., Tensor], fn: Callable[..., Tensor], *args: Tensor) 
 # --- forced -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(2, 1024), (40, 128), (3, 5000)])
-@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("softmax", (2, 1024)),
+        ("layer_norm", (40, 128)),
+        ("softmax", (3, 5000)),
+        pytest.param("layer_norm", (2, 1024), marks=pytest.mark.long),
+        pytest.param("softmax", (40, 128), marks=pytest.mark.long),
+        pytest.param("layer_norm", (3, 5000), marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.devices("cpu", "interpret", "cuda")
 def test_each_variant_is_eager(compiled: Compile, device: Device, name: str, size: tuple[int, int]) -> None:
     for variant in RECIPES["cpu" if device.id == "cpu" else "interpret"]:
@@ -150,8 +159,10 @@ def test_a_clock_decides_and_the_next_process_remembers(
     assert clock.calls == measured and seen[1].was_hit
 
 
-SHAPES = [*((name, size) for name in ("softmax", "layer_norm") for size in ((2, 1024), (4096, 128)))]
-SHAPES += [pytest.param(name, (64, 131072), marks=pytest.mark.long) for name in ("softmax", "layer_norm")]
+SHAPES = [("softmax", (2, 1024)), ("layer_norm", (4096, 128))]
+LONG_SHAPES = [("layer_norm", (2, 1024)), ("softmax", (4096, 128))]
+LONG_SHAPES += [(name, (64, 131072)) for name in ("softmax", "layer_norm")]
+SHAPES += [pytest.param(*row, marks=pytest.mark.long) for row in LONG_SHAPES]
 SHAPES += [("cumsum", (1 << 20,))]
 
 
@@ -202,9 +213,8 @@ print([what for kind, what in seen[0].events if kind == "launch"])
 """
 
 
-@pytest.mark.parametrize(
-    ("target", "size"), [("cpu", (64, 131072)), pytest.param("interpret", (2, 5000), marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("target", "size"), [("cpu", (64, 131072)), ("interpret", (2, 5000))])
 def test_a_second_process_remembers_the_winner(tmp_path: Path, target: str, size: tuple[int, int]) -> None:
     """Of either clock, so that it is no default."""
     launched: list[str] = []
@@ -326,8 +336,16 @@ def test_a_call_holds_the_memory_of_one_variant(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*C\\+\\+ wrapper")
-@pytest.mark.parametrize("wrapper", ["python", "cpp", "fx"])
-@pytest.mark.parametrize("name", ["sum", "columns"])
+@pytest.mark.parametrize(
+    ("name", "wrapper"),
+    [
+        *(("sum", "python"), ("columns", "cpp"), ("sum", "fx")),
+        *(
+            pytest.param(*row, marks=pytest.mark.long)
+            for row in (("columns", "python"), ("sum", "cpp"), ("columns", "fx"))
+        ),
+    ],
+)
 def test_sizes_pick_a_variant_without_a_clock(tmp_path: Path, wrapper: str, name: str) -> None:
     clock, seen = Clock(prefers_last=True), list[Compiled]()
     options = {"size_hints": (64, 1024, 16384), "wrapper": wrapper, "verify": True, "autotune": True}
@@ -406,7 +424,7 @@ def test_the_variant_of_the_nearest_point_is_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*autotuning has no effect on gfx942")
-@pytest.mark.parametrize("target", ["gfx942", "sm_80"])
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("sm_80", marks=pytest.mark.long)])
 def test_a_gpu_that_nobody_measures_has_variants(target: str) -> None:
     """Forcing and sizes need no clock."""
     x = torch.randn(64, 3000)

@@ -89,6 +89,7 @@ def test_write_a_device_notices_a_wrong_kernel(run: Run) -> None:
         unregister_backend("array")
 
 
+@pytest.mark.long  # tests/plugin/test_campaign.py hunts too
 def test_hunt_a_bug(run: Run, tmp_path: Path) -> None:
     printed = run("hunt_a_bug", "--programs", 2, "--trials", 12, "--script", tmp_path / "bug.py")
     assert is_shown(shown("hunt_a_bug.py --fault operands-turned"), printed)
@@ -122,6 +123,7 @@ def test_serve_from_c(tmp_path: Path) -> None:
     assert b"1 is not among the sizes that were exported" in serve(rows[:64]).stderr
 
 
+@pytest.mark.long  # tests/test_example_backend.py and tests/plugin install a package and run on another compiler
 def test_test_a_backend(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "test_a_backend", tmp_path / "source")  # pip writes beside the sources
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]

@@ -179,7 +179,7 @@ FALLBACKS: Mapping[str, tuple[Callable[[SimpleNamespace], object], Env, str]] = 
 }
 
 
-@pytest.mark.parametrize("number", (0, 1))
+@pytest.mark.parametrize("number", (0, pytest.param(1, marks=pytest.mark.long)))
 @pytest.mark.parametrize("why", FALLBACKS)
 @pytest.mark.parametrize("choice", OPTIONS)
 def test_prices_or_the_rule_decide_instead(choice: str, why: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,10 @@ FAMILIES = {
     "inplace": "clamp masked_fill",
 }
 CASES = [(mode, name) for table in (WRONG_ONCE, FAMILIES) for mode, names in table.items() for name in names.split()]
-LONG = ("softmax", "gather", "nn.functional.pad.constant", "argmax", "index_select")
+LONG = (
+    *("softmax", "gather", "nn.functional.pad.constant", "argmax", "index_select"),
+    *("nn.functional.soft_margin_loss", "nn.functional.interpolate.trilinear"),
+)
 
 
 @pytest.mark.parametrize(

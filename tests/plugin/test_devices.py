@@ -113,7 +113,7 @@ def test_ids_open_with_the_device(pytester: pytest.Pytester, run: Run) -> None:
     result.stdout.fnmatch_lines(["*test_on?cpu-4? PASSED*"])
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("environ", "says"),
     [

@@ -88,7 +88,7 @@ def test_off_looks_at_no_file(suite: pytest.Pytester, run: Run) -> None:
     run("--golden=off", CI="1").assert_outcomes(passed=3)
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.long)])
 def test_differences_are_told_as_edits_with_a_patch_and_a_page(suite: pytest.Pytester, run: Run, workers: str) -> None:
     subprocess.run(["git", "init", "-q", suite.path], check=True)
     result = run(workers, "--golden=check", "--golden-report=told", WORD="new")

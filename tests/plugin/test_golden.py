@@ -142,7 +142,9 @@ def test_notes_survive_and_windows_line_ends_are_read(suite: pytest.Pytester, ru
     assert b"# note    a person wrote this\n\ndef forward" in path.read_bytes() and b"\r" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("content", ["", "no header\n", "\x00\n"])
+@pytest.mark.parametrize(
+    "content", ["no header\n", *(pytest.param(text, marks=pytest.mark.long) for text in ("", "\x00\n"))]
+)
 def test_a_damaged_golden_differs_and_is_repaired(suite: pytest.Pytester, run: Run, content: str) -> None:
     run("--golden=accept")
     (suite.path / FILES[0]).write_text(content)

@@ -145,7 +145,7 @@ def test_a_marker_names_devices(pytester: pytest.Pytester, run: Run) -> None:
         (("--minductor-device=cpu",), {}, {"passed": 2, "deselected": 2}),
         ((), {"RUN_GPU": "0"}, {"passed": 2, "skipped": 1, "deselected": 1}),
         ((), {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}, {"passed": 2, "skipped": 1, "deselected": 1}),
-        (("-n2",), {}, {"passed": 2, "skipped": 3}),
+        pytest.param(("-n2",), {}, {"passed": 2, "skipped": 3}, marks=pytest.mark.long),
     ],
 )
 def test_settings_narrow_what_markers_name(

@@ -113,7 +113,7 @@ def test_a_plugin_with_the_same_names_keeps_them(pytester: pytest.Pytester, run:
     result.stdout.fnmatch_lines(["*test_ours?cpu? PASSED*", "*test_theirs PASSED*"])
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("marker", "says"),
     [

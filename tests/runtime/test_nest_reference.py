@@ -47,6 +47,11 @@ RECIPES = {
     "softmax_of_long_rows": lambda: cases.softmax((2, 3000)),
     "sums_of_few_rows": lambda: cases.reduced((4, 300), (0,), "sum"),
 }
+# On a CPU each takes a second and more, and has a smaller kernel of its kind among the others.
+LONG = (
+    *("symbolic_ends", "softmax_short", "sum_of_long_rows", "gathered_along_rows_symbolic", "bent_symbolic"),
+    *("sums_both_ways_of_four_axes", "argmax_in_parts", "softmax_of_long_rows", "gathered_and_computed_symbolic"),
+)
 NAMED = {**BUILDERS, **LARGE, **RECIPES}
 
 
@@ -63,7 +68,7 @@ def is_for_gpus(name: str) -> bool:
     return not name.startswith("scan_of_two")
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in NAMED])
 def test_kernels_of_a_cpu(name: str) -> None:
     assert_recipes(NAMED[name](), "cpu")
 

@@ -17,6 +17,7 @@ import pytest
 
 from minductor.runtime.build.pool import Pool, WorkerDied, pool_size
 
+pytestmark = pytest.mark.own_workers
 ROOT = Path(__file__).parents[2]
 
 

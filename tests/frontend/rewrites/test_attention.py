@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from minductor.driver_tasks.graph_rewrites import apply_level
 from minductor.frontend.rewrites.rewrite_row import RewriteNote
 from tests.e2e.attention_programs import NEAR_MISSES, PROGRAMS, B, D, H, L, Program, mask_of_queries
 
+SAMPLE = ("llama", "bert", "einsum_length_first", "scale_on_keys", "inverted_mask", "one_matrix")
 FUSED = torch.ops.aten.scaled_dot_product_attention.default
 
 
@@ -51,6 +52,15 @@ def of_dynamo(
     return notes, gm, out
 
 
+def twice(names: Iterable[str]) -> list[Any]:
+    """Each program in the plain form, and some in the other; `make test-all` takes all in both."""
+    return [
+        pytest.param(name, other, marks=pytest.mark.long if other and name not in SAMPLE else ())
+        for name in names
+        for other in (False, True)
+    ]
+
+
 def is_fused(gm: fx.GraphModule) -> bool:
     return len(gm.graph.find_nodes(op="call_function", target=FUSED)) == 1
 
@@ -59,8 +69,7 @@ def assert_near(out: torch.Tensor, eager: torch.Tensor) -> None:
     torch.testing.assert_close(out, eager, equal_nan=True, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "dynamic"), twice(PROGRAMS))
 def test_a_program_that_is_matched(name: str, dynamic: bool) -> None:
     if dynamic and name == "one_head_of_keys":
         pytest.skip("Dynamo does not know that the heads are expanded to a fixed number")
@@ -73,8 +82,7 @@ def test_a_program_that_is_matched(name: str, dynamic: bool) -> None:
     assert_near(out, program.fn(*args))
 
 
-@pytest.mark.parametrize("is_decomposed", [False, True])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "is_decomposed"), twice(PROGRAMS))
 def test_a_program_that_torch_exports(name: str, is_decomposed: bool) -> None:
     if is_decomposed and name.startswith("einsum"):
         pytest.skip("torch makes five axes of an einsum")

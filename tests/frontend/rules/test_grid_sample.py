@@ -27,8 +27,18 @@ def test_grid_sample(mode: Any, padding: Any, align: bool) -> None:
         assert not lowered(lambda x, g: F.grid_sample(x, g, mode, padding, align), SOLID, grid, env=GPU).externs
 
 
-@pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(
+    ("padding", "align"),
+    [
+        ("zeros", True),
+        ("border", False),
+        ("reflection", True),
+        *(
+            pytest.param(*row, marks=pytest.mark.long)
+            for row in (("zeros", False), ("border", True), ("reflection", False))
+        ),
+    ],
+)
 def test_gradients_of_samples(padding: Any, align: bool) -> None:
     def sampled(mode: Any) -> Any:
         return lambda x, g: F.grid_sample(x, g, mode, padding, align)
