@@ -6,16 +6,18 @@ another sum, or that scales what it adds. Gives also the matrix of which a node 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
+from minductor.frontend.rewrites.operator_calls import operator_name
 from minductor.frontend.rewrites.rewrite_row import Site
 from minductor.frontend.rewrites.value_layouts import difference
 
 ADD = "aten.add"
+TURNED = ("aten.t", "aten.numpy_T", "aten.transpose", "aten.permute")  # what `turned` knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +28,11 @@ class Sum:
     additions: Sequence[fx.Node]
 
 
-def sum_at(site: Site) -> Sum | None:
-    """The sum whose last addition is the anchor; None if there is none."""
+def sum_at(site: Site, looked_for: Collection[str]) -> Sum | None:
+    """The sum whose last addition is the anchor; None if there is none, or if it adds none of the operators."""
     anchor = site.anchor
+    if not any((name := operator_name(each)) == ADD or name in looked_for for each in anchor.all_input_nodes):
+        return None  # most additions: two values that are nothing of a kind
     if _operands(site, anchor) is None or any(_is_addition(site, user, anchor) for user in anchor.users):
         return None
     terms: list[fx.Node] = []

@@ -48,7 +48,7 @@ class AddedParts(Match):
 
 def find(site: Site) -> AddedParts | None:
     """The parts among the terms of the sum that ends at the anchor, along the dimension of the first of them."""
-    total = sum_at(site)
+    total = sum_at(site, (SELECT, SLICE))
     if total is None:
         return None
     value = site.value(site.anchor)
@@ -61,7 +61,7 @@ def find(site: Site) -> AddedParts | None:
     dim, parts = max(found.items(), key=lambda each: len(each[1]), default=(0, []))
     if len(parts) < SEVERAL:
         return None
-    inside = [call for _, calls in parts for call in calls]
+    inside = dict.fromkeys(call for _, calls in parts for call in calls)
     return AddedParts(
         result=site.anchor,
         inside=(*total.additions, *inside),

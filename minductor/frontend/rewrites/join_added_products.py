@@ -17,7 +17,7 @@ from functools import partial, reduce
 import torch
 from torch import fx
 
-from minductor.frontend.rewrites.added_terms import ADD, is_alike, sum_at, turned, turns
+from minductor.frontend.rewrites.added_terms import ADD, TURNED, is_alike, sum_at, turned, turns
 from minductor.frontend.rewrites.product_calls import ProductCall, product_call
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
 
@@ -42,7 +42,7 @@ class AddedProducts(Match):
 
 def find(site: Site) -> AddedProducts | None:
     """The products among the terms of the sum that ends at the anchor, if there are several."""
-    total = sum_at(site)
+    total = sum_at(site, ("aten.mm", *TURNED))
     if total is None:
         return None
     found: dict[bool, list[tuple[fx.Node, ProductCall]]] = {False: [], True: []}
