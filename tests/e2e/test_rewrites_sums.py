@@ -90,6 +90,12 @@ def test_nan_and_infinity(compiled: Compile) -> None:
     assert reasons(compiled(added, *x, grad=False), PRODUCTS) == [""]
 
 
+def test_batches_of_products_are_not_joined(compiled: Compile) -> None:
+    x = [each.unflatten(0, (2, 32)) for each in MATRICES]
+    run = compiled(lambda a, b, c, d, e: a @ b.mT + b @ c.mT + c @ d.mT + d @ e.mT, *x, grad=False)
+    assert reasons(run, PRODUCTS) == []
+
+
 @pytest.mark.must_fail_under("added-large-factors")
 def test_factors_as_large_as_the_results(compiled: Compile) -> None:
     run = compiled(ADDED["factors as they lie"], *MATRICES, grad=False)

@@ -18,10 +18,11 @@ import torch
 from torch import fx
 
 from minductor.frontend.rewrites.added_terms import ADD, TURNED, is_alike, sum_at, turned, turns
+from minductor.frontend.rewrites.operator_calls import operator_name
 from minductor.frontend.rewrites.product_calls import ProductCall, product_call
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
 
-aten = torch.ops.aten
+aten, MM = torch.ops.aten, "aten.mm"
 SEVERAL = 2  # products
 LEAST_GAIN = 2  # how many times fewer elements are moved
 USUAL = 16  # the inner size of a product, where it is a symbol
@@ -42,15 +43,15 @@ class AddedProducts(Match):
 
 def find(site: Site) -> AddedProducts | None:
     """The products among the terms of the sum that ends at the anchor, if there are several."""
-    total = sum_at(site, ("aten.mm", *TURNED))
+    total = sum_at(site, (MM, *TURNED))
     if total is None:
         return None
     found: dict[bool, list[tuple[fx.Node, ProductCall]]] = {False: [], True: []}
     for term in total.terms:
         last = list(turns(site, term))
-        product = product_call(site, last[-1])
+        product = product_call(site, last[-1]) if operator_name(last[-1]) == MM else None
         is_whole = is_alike(site, term, site.anchor) and all(len(node.users) == 1 for node in last)
-        if product is not None and product.base is None and is_whole:
+        if product is not None and is_whole:
             found[len(last) % 2 == 0].append((term, product))
     is_turned = len(found[True]) > len(found[False])
     products = tuple(product for _, product in reversed(found[is_turned]))
