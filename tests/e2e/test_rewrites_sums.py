@@ -90,6 +90,30 @@ def test_nan_and_infinity(compiled: Compile) -> None:
     assert reasons(compiled(added, *x, grad=False), PRODUCTS) == [""]
 
 
+def test_a_sum_that_is_read_twice_is_joined_whole(compiled: Compile) -> None:
+    run = compiled(lambda *x: ((y := added(*x)) * 2, y + x[0].sum()), *MATRICES, grad=False)
+    assert reasons(run, PRODUCTS) == [""]
+    assert run.wrappers[0].count("mm(") == 1
+
+
+def test_columns_that_are_permuted_as_they_are(compiled: Compile) -> None:
+    """Sizes and strides of n x 1 do not tell a transposed view from one that is not."""
+
+    def fn(*x: Tensor) -> Tensor:
+        return added(*(torch.permute(each[:, :1].contiguous(), (0, 1)) for each in x))
+
+    assert reasons(compiled(fn, *MATRICES, grad=False), PRODUCTS) == [""]
+
+
+def test_a_value_that_is_doubled_again_and_again(compiled: Compile) -> None:
+    def fn(x: Tensor) -> Tensor:
+        for _ in range(40):
+            x = x + x
+        return x
+
+    compiled(lambda x, y: fn(x @ y.t() + y @ x.t()), *MATRICES[:2], grad=False)
+
+
 def test_batches_of_products_are_not_joined(compiled: Compile) -> None:
     x = [each.unflatten(0, (2, 32)) for each in MATRICES]
     run = compiled(lambda a, b, c, d, e: a @ b.mT + b @ c.mT + c @ d.mT + d @ e.mT, *x, grad=False)

@@ -10,16 +10,16 @@ which took 18 of the 42 ms of its training step on a Zen 4 core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
 import torch
 from torch import fx
 
-from minductor.frontend.rewrites.added_terms import ADD, TURNED, is_alike, sum_at, turned, turns
+from minductor.frontend.rewrites.added_terms import ADD, is_alike, sum_at
 from minductor.frontend.rewrites.operator_calls import operator_name
-from minductor.frontend.rewrites.product_calls import ProductCall, product_call
+from minductor.frontend.rewrites.product_calls import TRANSPOSES, ProductCall, product_call, turned
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
 
 aten, MM = torch.ops.aten, "aten.mm"
@@ -43,29 +43,35 @@ class AddedProducts(Match):
 
 def find(site: Site) -> AddedProducts | None:
     """The products among the terms of the sum that ends at the anchor, if there are several."""
-    total = sum_at(site, (MM, *TURNED))
+    total = sum_at(site, (MM, *TRANSPOSES))
     if total is None:
         return None
-    found: dict[bool, list[tuple[fx.Node, ProductCall]]] = {False: [], True: []}
+    found: dict[bool, dict[ProductCall, Sequence[fx.Node]]] = {False: {}, True: {}}
     for term in total.terms:
-        last = list(turns(site, term))
-        product = product_call(site, last[-1]) if operator_name(last[-1]) == MM else None
-        is_whole = is_alike(site, term, site.anchor) and all(len(node.users) == 1 for node in last)
-        if product is not None and is_whole:
-            found[len(last) % 2 == 0].append((term, product))
+        calls = list(_below_views(site, term))
+        product = product_call(site, calls[-1]) if operator_name(calls[-1]) == MM else None
+        if product is not None and len(term.users) == 1 and is_alike(site, term, site.anchor):
+            found[len(calls) % 2 == 0][product] = calls
     is_turned = len(found[True]) > len(found[False])
-    products = tuple(product for _, product in reversed(found[is_turned]))
-    joined = {term for term, _ in found[is_turned]}
-    if len(products) < SEVERAL or len(joined) < len(products):
+    joined = found[is_turned]
+    if len(joined) < SEVERAL:
         return None
-    below = [node for term in joined for node in turns(site, term)]
+    inside = dict.fromkeys(call for calls in joined.values() for call in calls)
     return AddedProducts(
         result=site.anchor,
-        inside=(*total.additions, *below),
-        products=products,
-        others=tuple(term for term in total.terms if term not in joined),
+        inside=(*total.additions, *inside),
+        products=tuple(reversed(joined)),
+        others=tuple(term for term in total.terms if term not in inside),
         is_turned=is_turned,
     )
+
+
+def _below_views(site: Site, term: fx.Node) -> Iterator[fx.Node]:
+    """A term, and the matrices below it of which its transposed views alone are read."""
+    yield term
+    while (source := turned(site, term)) is not None and len(source.users) == 1:
+        term = source
+        yield term
 
 
 def moves_less(match: AddedProducts, site: Site) -> str:

@@ -25,7 +25,7 @@ _PARAMETERS: Mapping[str, tuple[str, str, str]] = {
     "aten.addmm": ("mat1", "mat2", "self"),
     "aten.baddbmm": ("batch1", "batch2", "self"),
 }
-_TRANSPOSES = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T")
+TRANSPOSES = ("aten.t", "aten.transpose", "aten.permute", "aten.numpy_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,22 @@ def bias_of(call: ProductCall, site: Site) -> str:
 
 def weight_of(site: Site, call: ProductCall) -> fx.Node | None:
     """The weight of a linear layer as (columns, inner), if the right factor is a transposed view of it; else None."""
-    call_of_view = site.call(call.right)
-    if call_of_view is None or call_of_view.op not in _TRANSPOSES:
+    return turned(site, call.right)
+
+
+def turned(site: Site, node: object) -> fx.Node | None:
+    """The matrix of which a node is the transposed view; None if it is no such view."""
+    call, value = site.call(node), site.tensor(node)
+    if call is None or call.op not in TRANSPOSES or value is None or value.dim() != 2:
         return None
-    weight = call_of_view.first
-    value, seen = site.tensor(weight), site.tensor(call.right)
-    is_turned = value is not None and seen is not None and value.dim() == 2 and seen.stride() == value.stride()[::-1]
-    return weight if is_turned else None
+    match call.op, call.get("dim0"), call.get("dim1"), call.get("dims"):
+        case "aten.transpose", int() as first, int() as second, _:
+            is_turned = (first - second) % 2 == 1
+        case "aten.permute", _, _, dims:
+            is_turned = [dim % 2 for dim in dims] == [1, 0]
+        case _:
+            is_turned = True
+    return call.first if is_turned else None
 
 
 def is_for_cpu(site: Site) -> bool:
