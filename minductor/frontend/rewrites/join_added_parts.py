@@ -4,8 +4,8 @@ Takes additions of gradients of `select` and of slices along one dimension, as a
 parts are read one by one, such as the steps of a sequence. Gives the parts one behind the other, with zeros where there
 is none. Refuses few parts, which a kernel computes where they are read.
 
-As a sum, each element reads all parts: a kernel of 32 steps of 16 x 1,024 elements took 10.9 ms on a Zen 4 core, a
-fourth of the training step of a recurrent net.
+As a sum, each element reads all parts: with 32 steps of 16 x 1,024 elements, the training step of a recurrent net takes
+19.4 ms on a Zen 4 core without this row, and 14.0 with it.
 """
 
 from __future__ import annotations

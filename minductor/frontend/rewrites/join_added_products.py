@@ -4,8 +4,8 @@ Takes additions of products of one size, as autograd adds up the gradient of a w
 loop: a.t() @ x + b.t() @ y is [a; b].t() @ [x; y]. Gives one product of the joined factors. Refuses sums whose factors
 have about as many elements as the results, since joining them costs as much as the results that are saved.
 
-A recurrent net of 32 steps with 16 rows and a weight of 1,024 x 256 wrote 32 results of a megabyte and read them again,
-which took 18 of the 42 ms of its training step on a Zen 4 core.
+A recurrent net of 32 steps with 16 rows and a weight of 1,024 x 256 wrote 32 results of a megabyte and read them again:
+its training step takes 20.1 ms on a Zen 4 core without this row, and 14.0 with it.
 """
 
 from __future__ import annotations

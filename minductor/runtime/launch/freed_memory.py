@@ -7,7 +7,8 @@ are smaller has thousands of page faults in each step. With it at most 64 MiB st
 MALLOC_MMAP_THRESHOLD_ or MALLOC_TRIM_THRESHOLD_ has fixed the thresholds, and nothing changes; nor does it with another
 C library.
 
-Training steps of small models took 1.05 to 1.15 times as long without it, a frozen MobileNet 1.3 times.
+Without it training steps of small models took up to 1.17 times as long, a frozen MobileNet 1.4 times
+(benchmarks/training.md).
 """
 
 from __future__ import annotations
