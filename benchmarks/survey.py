@@ -1,22 +1,33 @@
-"""Typical small functions beside eager on one thread: `python benchmarks/survey.py [--backend NAME] [name ...]`.
+"""Typical small functions beside eager and TorchInductor: `python benchmarks/survey.py FILE [--table] [name ...]`.
 
-Takes parts of names. Prints a line of `survey.md` for each function, of 64 Ki elements, which L2 holds, and of 4 Mi:
-microseconds of CPU time of eager, the least of interleaved rounds, and eager's time over the compiled one.
+Takes a file of JSON lines and parts of names. Measures each function in three ways, static and dynamic sizes of 4 Mi
+elements and dynamic sizes of 64 Ki, which L2 holds, and appends a line for each to the file; what the file has is not
+measured again. `--table` prints the file as the table of `survey.md`: microseconds of eager, the least CPU time of
+interleaved rounds, and the times of eager and of TorchInductor over ours. With several threads it is the wall time.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo.exc import BackendCompilerFailed
 from torch.nn import functional as F
 
-SECONDS, MOST_ROUNDS = 0.25, 100
+SECONDS, MOST_ROUNDS = 0.3, 100
+WAYS: Mapping[str, tuple[int, bool]] = MappingProxyType(  # the side of a matrix, and whether sizes are dynamic
+    {"4 Mi": (2048, False), "4 Mi, dynamic": (2048, True), "64 Ki, dynamic": (256, True)}
+)
 Make = Callable[[int], tuple[Tensor, ...]]  # from the side of a matrix
 Case = tuple[Callable[..., Any], Make]
 
@@ -308,44 +319,88 @@ CASES: Mapping[str, Case] = MappingProxyType(
 )
 
 
-def seconds(fn: Callable[..., Any], args: tuple[Tensor, ...], calls: int) -> float:
-    begin = time.process_time()
+def seconds(call: Callable[[], object], calls: int) -> float:
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = clock()
     for _ in range(calls):
-        fn(*args)
-    return (time.process_time() - begin) / calls
+        call()
+    return (clock() - begin) / calls
 
 
-def measured(case: Case, n: int, backend: str) -> tuple[float, float]:
-    """The least times of eager and of the compiled function: what others take of the caches only adds to them."""
-    fn, make = case
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    args = make(n)
-    compiled = torch.compile(fn, backend=backend, dynamic=False)
-    for each in (fn, compiled, compiled):
-        each(*args)
-    calls = max(4, int(2e-4 / seconds(fn, args, 5)))
-    least = [float("inf"), float("inf")]
-    begin = time.process_time()
+def measured(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """The least time of each call: what others take of the machine only adds to it."""
+    for each in calls.values():
+        seconds(each, 2)
+    repeats = max(4, int(2e-4 / seconds(calls["eager"], 5)))
+    least = dict.fromkeys(calls, float("inf"))
+    begin = time.perf_counter()
     for _ in range(MOST_ROUNDS):
-        least = [min(old, seconds(each, args, calls)) for old, each in zip(least, (fn, compiled), strict=True)]
-        if time.process_time() - begin > SECONDS:
+        least = {name: min(least[name], seconds(each, repeats)) for name, each in calls.items()}
+        if time.perf_counter() - begin > SECONDS:
             break
-    return least[0], least[1]
+    return least
+
+
+def measured_ways(case: Case, backends: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """The times of each backend that compiles the function, for each of WAYS."""
+    fn, make = case
+    found: dict[str, dict[str, float]] = {}
+    for is_dynamic in (False, True):
+        torch._dynamo.reset()
+        compiled: dict[str, Callable[..., Any]] = {"eager": fn}
+        for name in backends:
+            compiled[name] = torch.compile(fn, backend=name, dynamic=is_dynamic)
+            try:
+                compiled[name](*make(2048))
+            except BackendCompilerFailed as error:  # TorchInductor refuses some dynamic sizes
+                print(f"{name}: {str(error).splitlines()[0]}")
+                del compiled[name]
+        for way, (n, is_of_dynamic) in WAYS.items():
+            if is_of_dynamic == is_dynamic:
+                torch.manual_seed(0)
+                args = make(n)
+                found[way] = measured({name: partial(each, *args) for name, each in compiled.items()})
+    return found
+
+
+def print_table(rows: Mapping[str, Mapping[str, float]], ours: str, peer: str) -> None:
+    for name in CASES:
+        cells: list[str] = []
+        for way in WAYS:
+            row = rows.get(f"{name}: {way}", {})
+            eager, theirs, own = (row.get(backend, float("nan")) for backend in ("eager", peer, ours))
+            cells.append(f"{eager * 1e6:.0f} {eager / own:.2f} {theirs / own:.2f}" if row else "")
+        if any(cells):
+            print(f"| {name} | {' | '.join(cells)} |")
+    for way in WAYS:
+        found = [row for name, row in rows.items() if name.endswith(f": {way}") and peer in row and ours in row]
+        means = [geometric_mean([row[each] / row[ours] for row in found]) for each in ("eager", peer)] if found else []
+        print(f"{way}: {len(found)} functions, geometric means {' and '.join(f'{mean:.2f}' for mean in means)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--backend", default="minductor")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--backends", default="inductor,minductor")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = parser.parse_intermixed_args()
+    lines = options.file.read_text().splitlines() if options.file.exists() else ()
+    rows: dict[str, Mapping[str, float]] = {row.pop("row"): row for row in map(json.loads, lines)}
+    backends = tuple(options.backends.split(","))
+    if options.table:
+        return print_table(rows, backends[-1], backends[0])
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    torch.set_num_threads(options.threads)
     for name, case in CASES.items():
-        if not options.names or any(part in name for part in options.names):
-            with torch.no_grad():
-                (small, small_ours), (large, large_ours) = (measured(case, n, options.backend) for n in (256, 2048))
-            ratios = f"{small / small_ours:.2f} | {large * 1e6:.0f} | {large / large_ours:.2f}"
-            print(f"| {name} | {small * 1e6:.1f} | {ratios} |", flush=True)
+        if (options.names and not any(part in name for part in options.names)) or f"{name}: {list(WAYS)[-1]}" in rows:
+            continue
+        with torch.no_grad():
+            found = measured_ways(case, backends)
+        with options.file.open("a") as file:
+            file.writelines(json.dumps({"row": f"{name}: {way}", **times}) + "\n" for way, times in found.items())
+        print(f"{name}: {found}", flush=True)
 
 
 if __name__ == "__main__":
