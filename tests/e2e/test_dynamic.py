@@ -350,6 +350,28 @@ def test_a_size_that_the_algebra_cannot_write() -> None:
     serve(fn, *((torch.randn(2, 3, n),) for n in (8, 5, 12)), dynamic=True)
 
 
+def test_a_size_that_a_view_is_given_is_a_number() -> None:
+    """torch notes it as a quotient of the other sizes."""
+    seen: list[Compiled] = []
+    backend = Compiler(observer=seen.append)
+    compiled = torch.compile(lambda x: x.view(-1, 8).sum(-1), backend=backend, dynamic=True)
+    for side in (16, 8, 24):
+        x = torch.arange(side * side).reshape(side, side)
+        assert compiled(x).equal(x.view(-1, 8).sum(-1))
+    assert seen and not any("int64_t d0" in text for made in seen for text in made.sources.values())
+
+
+def rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    """Halves of a last dimension, of which one is negated, and their gate."""
+    one, other = x.chunk(2, -1)
+    return x * turn + torch.cat((-other, one), -1) * turn.cos() + F.glu(x, -1).sum()
+
+
+def test_halves_of_a_size_that_varies() -> None:
+    calls = [(torch.randn(1, 3, 5, n), torch.randn(5, n)) for n in (8, 6, 12)]
+    serve(rotated, *calls, dynamic=True, options={"fallback": "error"})
+
+
 def test_a_backward_reads_a_computed_size_from_a_tensor_of_that_size() -> None:
     """Then it does not compute it again."""
 

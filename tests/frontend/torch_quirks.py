@@ -179,6 +179,12 @@ def strides_of_views() -> bool:
     return _has_other_strides(aten.view.default, torch.ones(2).as_strided((1, 2), (1, 1)), [1, 2])
 
 
+def sizes_of_views() -> bool:
+    graph = make_fx(lambda x: x.view(-1, 8).sin(), tracing_mode="symbolic")(torch.ones(4, 64)).graph
+    (shape,) = [node.meta["val"].shape for node in graph.nodes if node.target is aten.sin.default]
+    return shape[-1].node.expr != 8
+
+
 def strides_of_transforms() -> bool:
     return _has_other_strides(aten._fft_c2c.default, torch.ones(4, 5, 6, dtype=torch.complex64), [2, 0], 0, True)
 

@@ -222,8 +222,16 @@ class _Reader:
         self.is_higher_order = op.startswith(HIGHER_ORDER)
         args = tuple([self._arg(a) for a in node.args])
         kwargs = tuple([(k, self._arg(a)) for k, a in node.kwargs.items()]) if node.kwargs else ()
+        if op in _VIEWS:
+            self._assume(node.meta["val"].shape, args[1])
         value = _value_by_use(node) if self.is_higher_order else node.meta.get("val")
         return Node(node.name, op, args, kwargs, self._meta(value, node))
+
+    def _assume(self, shape: Sequence[Any], wanted: Arg) -> None:
+        """Sizes of a view that the program gives are those numbers, where torch notes a quotient of other sizes."""
+        for traced, size in zip(shape, wanted if isinstance(wanted, tuple) else (), strict=False):
+            if isinstance(traced, torch.SymInt) and isinstance(size, int) and size >= 0:
+                self._reader().assume(traced, size)
 
     def _arg(self, value: Any) -> Arg:
         match value:
@@ -291,6 +299,9 @@ class _Reader:
 
             self.sizes = SizeReader()
         return self.sizes
+
+
+_VIEWS = ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
 
 
 def is_plain(value: torch.Tensor) -> bool:

@@ -23,6 +23,7 @@ from minductor.core.expressions import expr as ours
 from minductor.core.expressions.expr import Expr, Rel, Symbol, integer, maximum, minimum, symbol
 from minductor.core.expressions.expr_parser import parse_rel
 from minductor.core.expressions.hints import Hints, clamped
+from minductor.core.expressions.rewrite import simplify
 from minductor.frontend.capture.captured_graph import Definition, Fact, Graph, Size
 from minductor.frontend.quirks.torch_versions import example_values, is_backed
 from minductor.ir.program.build import Builder
@@ -41,8 +42,14 @@ class SizeReader:
     def read(self, value: Any) -> Size:
         """A SymInt as an index expression; an int if it is constant."""
         self.shape_env = self.shape_env or value.node.shape_env
-        expr = value.node.expr
-        return int(expr) if expr.is_Integer else self.expr(expr)
+        found = self.expr(value.node.expr)
+        known = ours.as_int(found)
+        return found if known is None else known
+
+    def assume(self, value: Any, size: int) -> None:
+        """Reads a SymInt as this number wherever it stands, also within other expressions."""
+        if not value.node.expr.is_Symbol:
+            self._seen.setdefault(value.node.expr, integer(size))
 
     def scalar(self, value: Any) -> Symbol | float | bool:
         """The symbol of a SymFloat or SymBool; a number if it is constant."""
@@ -129,7 +136,8 @@ class SizeReader:
         args = [self.expr(a) for a in given.args]
         if name in _DIVISIONS and not all(_is_positive(by) for by in args[1:]):
             return self._definition(given)  # Python raises eager's error; a kernel's division would end the process
-        return _FUNCTIONS[name](*args)
+        found = _FUNCTIONS[name](*args)
+        return simplify(found) if isinstance(found, ours.Max | ours.Min) else found
 
     def _is_long(self, given: Any) -> bool:
         """Whether an expression multiplies numbers that are no sizes: the product may be too large for an int64."""

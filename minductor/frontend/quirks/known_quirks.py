@@ -62,6 +62,8 @@ QUIRKS = tuple(starmap(Quirk, (
      "computes the strides of a product of both halves", "frontend.quirks.eager_strides:eager_strides"),
     ("strides_of_views", "gives a view other strides in dimensions of size 1",
      "notes the view with eager's strides", "frontend.quirks.eager_strides:view_strides"),
+    ("sizes_of_views", "notes a quotient of other sizes where a view is given a number",
+     "reads the quotient as that number", "frontend.capture.symbolic_sizes:SizeReader.assume"),
     ("strides_of_transforms", "gives Fourier transforms on the CPU strides that the library (MKL) does not give",
      "notes the call with the library's strides", "frontend.quirks.eager_strides:transform_strides", "2.11"),
     ("strides_of_log_sigmoid", "keeps the argument's layout; eager's result is contiguous",
