@@ -62,7 +62,7 @@ RECIPES = (
     *("strips", "strips_blocks", "strips_rows"),
     *("scalar_shared_indices", "scalar_scatter", "scalar_scatter_blocks", "short_axis", "short_axis_blocks"),
     *("rows", "across_rows", "rows_in_parts", "rows_and_columns", "side_by_side", "two_steps", "two_steps_in_parts"),
-    *("columns", "columns_in_parts", "transposed_columns"),
+    *("columns", "columns_in_parts", "transposed_columns", "phases"),
 )
 
 # Names that the option `variant` takes beside those of recipes: a reduction or scan in one kernel or in parts, and a

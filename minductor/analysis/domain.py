@@ -18,7 +18,7 @@ from math import prod
 
 from minductor.core.expressions.algebra import children
 from minductor.core.expressions.bounds import at_least
-from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
+from minductor.core.expressions.expr import Expr, FloorDiv, Max, Min, Mod, Symbol, as_expr, as_int, free_symbols, linear
 from minductor.core.expressions.hints import Hints, estimate
 from minductor.core.expressions.rewrite import delinearize, simplify
 from minductor.ir.program.nodes import EFFECTS, Axis, Buffer, Kernel, Reduce, Scan, Store
@@ -52,6 +52,11 @@ def extents_of(axes: Iterable[Axis]) -> dict[Symbol, Expr]:
 def has_division(expr: Expr) -> bool:
     """Whether an expression contains // or %."""
     return isinstance(expr, FloorDiv | Mod) or any(has_division(part) for part in children(expr))
+
+
+def is_bent(expr: Expr) -> bool:
+    """Whether an expression contains //, %, a minimum or a maximum: the extents of its axes may make it simpler."""
+    return isinstance(expr, FloorDiv | Mod | Min | Max) or any(is_bent(part) for part in children(expr))
 
 
 def is_bijection(solution: Mapping[Symbol, Expr], source: Mapping[Symbol, Expr], target: Mapping[Symbol, Expr]) -> bool:

@@ -46,11 +46,17 @@ def constant_step(op: Op, axis: Symbol) -> int | None:
     return None if found is None else as_int(found)
 
 
-def row_size(op: Op, ops: Sequence[Op]) -> int | None:
-    """The elements of the row of memory that a load reads at loaded places; None if there is none of a known size."""
+def even_step(op: Op, axis: Symbol) -> Expr | None:
+    """The step along an axis if it is the same at each point, an expression of sizes; else None."""
+    found = step_of(op, axis)
+    return found if found is not None and all(s.kind == "size" for s in free_symbols(found)) else None
+
+
+def row_size(op: Op, ops: Sequence[Op]) -> Expr | None:
+    """The elements of the row of memory that a load reads at loaded places; None if there is no such row."""
     assert isinstance(op.attrs, Load)
     values = [s for s in free_symbols(op.attrs.index) if s.kind == "value"]
     checks = [attrs for a in op.args if isinstance(attrs := ops[a].attrs, Check) and attrs.symbol in values]
     if len(values) != 1 or len(checks) != 1 or as_int(step_along(op.attrs.index, values[0])) != 1:
         return None
-    return as_int(checks[0].size)
+    return checks[0].size

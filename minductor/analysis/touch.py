@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from minductor.analysis.strides import constant_step
+from minductor.analysis.strides import constant_step, even_step
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import as_int
 from minductor.core.expressions.hints import Hints, estimate
@@ -20,23 +20,25 @@ class Touch(NamedTuple):
     """One load or store.
 
     `steps`: by axis, how many elements further it is at the next point; None if that is not a constant. `weight`: the
-    bytes that it moves; those of a store count twice. `dtype`: of the storage.
+    bytes that it moves; those of a store count twice. `dtype`: of the storage. `uneven`: the axes along which its steps
+    differ, or data decide them.
     """
 
     steps: dict[str, int | None]
     weight: int
     is_store: bool
     dtype: DType
+    uneven: tuple[str, ...] = ()
 
     @property
     def hops_along(self) -> str | None:
         """The axis along which its elements are near each other, of an access that is contiguous along none.
 
-        That is the last one along which its step is not constant, as of an image that is read at computed places.
+        That is the last one along which its steps differ, as of an image that is read at computed places.
         """
         if any(step in (1, -1) for step in self.steps.values()):
             return None
-        return next((name for name in reversed(self.steps) if self.steps[name] is None), None)
+        return self.uneven[-1] if self.uneven else None
 
 
 class Touches:
@@ -83,10 +85,12 @@ class Touches:
         """The steps and the weight of one load or store."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         steps = {name: constant_step(op, axis.symbol) for name, axis in self.axes.items()}
+        unknown = (name for name, step in steps.items() if step is None)
+        uneven = tuple(name for name in unknown if even_step(op, self.axes[name].symbol) is None)
         is_store = not isinstance(op.attrs, Load)
         moved = [name for name, step in steps.items() if step != 0]
         dtype = buffers[op.attrs.ref.storage].dtype
-        return Touch(steps, self.size(moved) * dtype.itemsize * (2 if is_store else 1), is_store, dtype)
+        return Touch(steps, self.size(moved) * dtype.itemsize * (2 if is_store else 1), is_store, dtype, uneven)
 
     def contiguous_bytes(self, name: str) -> int:
         """The weight of the accesses that are contiguous along an axis, forwards or backwards, or hop along it."""

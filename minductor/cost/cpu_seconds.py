@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from minductor.analysis.domain import buffer_bytes
 from minductor.analysis.passes_over import longest_chain
-from minductor.analysis.strides import step_of
+from minductor.analysis.strides import even_step, step_of
 from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import Expr, Symbol, as_int, const_and_terms, free_symbols, linear
 from minductor.core.expressions.hints import Hints, clamped, estimate
@@ -60,6 +60,8 @@ SMALL_CALL = (
     16 * 1024
 )  # points of a kernel that runs on one thread, if only the call knows their number (`cpp_nest.py`)
 OVERLAP = 0.5  # of the seconds of a join: what it takes if the next row does not wait for it
+DIVISION = 4  # operations; the result of an op of so many is late
+ALONE = 0.25  # the same, where a row has no other phase in its loop
 SMALLEST_VECTOR = 16  # bytes; fewer are computed one by one
 ROW_ELEMENT = 3  # operations of writing one element of a row, which a vector loop then reads
 
@@ -241,11 +243,13 @@ class _Around(NamedTuple):
     """The loops around a step.
 
     `spans`: by axis the elements that the loops further in run over. `carried`: the reductions that are running.
+    `is_alone`: the loop around has no other step, and nothing that its iterations hand on.
     """
 
     spans: dict[str, int]
     carried: frozenset[int] = frozenset()
     is_parallel: bool = False
+    is_alone: bool = False
 
 
 class _Pricer:
@@ -260,7 +264,8 @@ class _Pricer:
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
         # operations for each element that is not beside the one before it
-        self.strided = machine.gather if any(isinstance(op.attrs, Reduce) for op in self.ops) else machine.strided
+        self.is_reduced = any(isinstance(op.attrs, Reduce) for op in self.ops)
+        self.strided = machine.gather if self.is_reduced else machine.strided
         # by the id of a loop the positions of its ops
         self.inside = {id(loop): frozenset(positions(loop.body)) for loop in loops(self.steps)}
         self.vectors_along = {loop.axis for loop in loops(self.steps) if loop.kind == "vector"}
@@ -273,11 +278,19 @@ class _Pricer:
             self.prepare(self.steps, self.spans)
         self.visit(self.steps, self.spans, (), None)
 
-    @cached_property
-    def overlap(self) -> float:
+    def overlap(self, around: _Around) -> float:
         """The share of the time of a join that the next row waits for."""
+        return ALONE if around.is_alone else self.overlap_in_turn
+
+    @cached_property
+    def overlap_in_turn(self) -> float:
+        """The same, where the phases of a row follow each other.
+
+        What converts and rounds 16 bits fills the window of instructions in which a core would start on the next row.
+        """
         in_turn = longest_chain(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
-        return 1.0 if in_turn > 1 else OVERLAP
+        sizes = [access.itemsize for fact in self.facts for access in fact.accesses]
+        return (1.0 if in_turn > 1 else OVERLAP) * (2 if min(sizes, default=WORD) < WORD else 1)
 
     def cost(self, threads: int) -> Cost:
         """The cost with so many threads."""
@@ -358,7 +371,7 @@ class _Pricer:
     def all(self, steps: Sequence[Step], around: _Around) -> _Work:
         """One run of steps."""
         here = tuple(step for step in steps if not isinstance(step, Loop))
-        work = _Work(sum(self.scalar(p, here) for p in here))
+        work = _Work(sum(self.scalar(p, here) for p in here) + self.results_wait(here, around))
         for step in steps:
             if isinstance(step, Loop):
                 is_outermost = step.kind == "parallel" and not around.is_parallel
@@ -394,13 +407,15 @@ class _Pricer:
         block = _block(loop, around.spans)
         count, spans = around.spans[loop.axis] / block, {**around.spans, loop.axis: block}
         if loop.kind == "vector":
-            work = _Work(self.vectors(loop, around.spans))
+            work = _Work(self.vectors(loop, around))
         else:
-            inner = _Around(spans, around.carried.union(loop.carries), around.is_parallel)
+            is_alone = loop.kind == "serial" and len(loop.body) == 1 and not loop.carries
+            inner = _Around(spans, around.carried.union(loop.carries), around.is_parallel, is_alone)
             work = self.all(loop.body, inner)
             work = work._replace(arithmetic=work.arithmetic + self.machine.scalar).times(count)
-            if self.is_copy(loop):
-                work = work._replace(arithmetic=work.arithmetic * WORD / self.machine.vector_bytes)
+            if self.is_copy(loop):  # by tiles in registers: each line once, whatever the order of the loops
+                work = _Work(work.arithmetic * WORD / self.machine.vector_bytes)
+                spans = dict.fromkeys(spans, 1)
         work = work._replace(arithmetic=work.arithmetic + self.joins(loop, around))
         # threads may share the loops inside, and then take in the lines together
         cores = (
@@ -426,9 +441,10 @@ class _Pricer:
 
     # --- operations
 
-    def vectors(self, loop: Loop, spans: Mapping[str, int]) -> float:
+    def vectors(self, loop: Loop, around: _Around) -> float:
         """The seconds of one run of a vector loop, and of the trees in it."""
-        machine, length = self.machine, spans[loop.axis]
+        machine, spans = self.machine, around.spans
+        length = spans[loop.axis]
         here = loop.own_positions
         accesses = (access for p in self.inside[id(loop)] for access in self.facts[p].accesses)
         slow = machine.gathering if any(access.is_gathered(loop) for access in accesses) else 1.0
@@ -444,8 +460,15 @@ class _Pricer:
         is_short = length * WORD <= 8 * machine.vector_bytes  # then the compiler unrolls it
         start = 0.0 if is_short else machine.loop
         if loop.lanes and length % loop.lanes:
-            start += machine.ragged * self.overlap
+            start += machine.ragged * self.overlap(around)
         return machine.operation * max(total, lanes) + start
+
+    def results_wait(self, here: Sequence[int], around: _Around) -> float:
+        """The seconds in which a row waits for divisions, roots and functions of its sums."""
+        if not self.is_reduced:
+            return 0.0
+        slow = sum(self.facts[p].units >= DIVISION and not self.facts[p].accesses for p in here)
+        return slow * self.machine.join * self.overlap(around)
 
     def waits(self, here: Sequence[int]) -> dict[int, float]:
         """By position of each function of a vector loop: how many times as long it takes as in a loop of its own.
@@ -469,7 +492,7 @@ class _Pricer:
                 single += machine.gather if access.itemsize >= WORD else machine.narrow_gather
             elif access.along(loop.axis) != access.itemsize:
                 single += self.strided
-        units = slow * fact.units + self.rows_of(position, here)
+        units = slow * fact.units + self.rows_of(position, here, loop.axis)
         if isinstance(self.ops[position].attrs, Reduce) and not loop.lanes:
             units += 1  # the accumulators are in an array
         whole, rest = divmod(length, max(1, machine.vector_bytes // fact.size))
@@ -496,11 +519,15 @@ class _Pricer:
             units += machine.chain
         return machine.scalar * units
 
-    def rows_of(self, position: int, here: Sequence[int]) -> float:
-        """The operations of reading and writing rows, of which wider elements than the op's own take more."""
+    def rows_of(self, position: int, here: Sequence[int], axis: str = "") -> float:
+        """The operations of reading and writing rows, of which wider elements than the op's own take more.
+
+        `axis`: of the vector loop around; what is the same along it is read before it.
+        """
         if not self.rows:
             return 0.0
-        size, read = self.facts[position].size, [a for a in self.ops[position].args if a in self.rows and a not in here]
+        read = [a for a in self.ops[position].args if a in self.rows and a not in here]
+        size, read = self.facts[position].size, [a for a in read if not axis or axis in self.ops[a].axes]
         return (position in self.rows) + sum(max(1.0, self.facts[a].size / size) for a in read)
 
     def joins(self, loop: Loop, around: _Around) -> float:
@@ -514,7 +541,7 @@ class _Pricer:
                 elif lanes and loop.kind == "serial" and loop.lanes:  # lanes for each element of a vector
                     total += (lanes - 1) * self.additions(p, 0, around.spans)
                 elif lanes:
-                    total += self.machine.join * self.overlap * self.facts[p].units
+                    total += self.machine.join * self.overlap(around) * self.facts[p].units
         return total
 
     def additions(self, position: int, lanes: int, spans: Mapping[str, int]) -> float:
@@ -524,13 +551,16 @@ class _Pricer:
         return 3 * machine.operation * max(1.0, count * WORD / machine.vector_bytes)
 
     def is_copy(self, loop: Loop) -> bool:
-        """Whether two nested loops only copy blocks between memory and rows, transposed."""
+        """Whether two nested loops only copy blocks between memory and rows, or from memory to memory, transposed."""
         inner = loop.body[0]
         if len(loop.body) > 1 or not isinstance(inner, Loop) or (loop.kind, inner.kind) != ("serial", "serial"):
             return False
         ops = {p: self.ops[p] for p in positions(inner.body)}
+        if not all(isinstance(op.attrs, Load | Store) for op in ops.values()):
+            return False
         rows = (op.args[0] if isinstance(op.attrs, Store) else p for p, op in ops.items())
-        return all(isinstance(op.attrs, Load | Store) for op in ops.values()) and self.rows.keys() >= {*rows}
+        is_whole = len(ops) == 2 and all(op.args[0] in ops for op in ops.values() if isinstance(op.attrs, Store))
+        return is_whole or self.rows.keys() >= {*rows}
 
 
 def _block(loop: Loop, spans: Mapping[str, int]) -> int:
@@ -585,18 +615,22 @@ class _Reader:
         bent: set[str] = set()
         for axis in op.axes:
             found = step_of(op, self.symbols[axis])
-            step = 0 if found is None else as_int(found)
-            if step is None:
+            even = even_step(op, self.symbols[axis])
+            if found is not None and even is None:
                 bent.add(axis)
-                step = 1
+            step = 1 if axis in bent else 0 if even is None else self.distance(even)
             if step or found is None:
-                moves.append((abs(step) * itemsize, axis))
+                moves.append((step * itemsize, axis))
         moves.sort()
         reach = self.reach(op.attrs.index, itemsize, whole) if moves and not moves[0][0] else 0
         # accesses that lie less than a line apart touch the same lines
         offset, _ = const_and_terms(op.attrs.index)
         key = op.attrs.ref.storage, op.attrs.index - offset % max(1, LINE // itemsize), is_store
         return _Access(key, tuple(moves), frozenset(bent), itemsize, whole, reach, is_store)
+
+    def distance(self, step: Expr) -> int:
+        """The elements of a step forwards or backwards."""
+        return max(estimate(step, self.hints), estimate(-step, self.hints))
 
     def reach(self, index: Expr, itemsize: int, whole: int) -> int:
         """The bytes of the part of a storage in which data decide on one element."""

@@ -15,6 +15,9 @@ MOVE = """
 extern "C" void move_{name}(const {type}* in, int64_t s, int64_t rows, int64_t columns, {type}* out, int64_t out_s) {{
   md_transpose(in, s, rows, columns, out, out_s);
 }}
+extern "C" void copy_{name}(const {type}* in, int64_t s, int64_t rows, int64_t columns, {type}* out, int64_t out_s) {{
+  md_copy_transposed(in, s, rows, columns, out, out_s);
+}}
 """
 WIDEN = """
 extern "C" void widen(const uint16_t* in, int64_t s, int64_t rows, int64_t columns, float* out, int64_t out_s) {
@@ -44,7 +47,10 @@ def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str
     conversions = "".join(ROUND.format(name=name, type=given, to=made) for name, (given, made) in CONVERSIONS.items())
     source, library = tmp_path / "t.cpp", tmp_path / "t.so"
     source.write_text(
-        prelude(["md_transpose", *(f"md_transpose_{name}" for name in CONVERSIONS)]) + moves + WIDEN + conversions,
+        prelude(["md_transpose", "md_copy_transposed", *(f"md_transpose_{name}" for name in CONVERSIONS)])
+        + moves
+        + WIDEN
+        + conversions,
         encoding="utf-8",
     )
     flags = ["-O2", "-std=c++17", f"-march={architecture}", "-shared", "-fPIC", "-w"]
@@ -55,17 +61,23 @@ def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str
     check(functions.rounded, numbers / 7, torch.bfloat16)
     check(functions.halved, numbers / 7, torch.float16)
     check(functions.widened, (numbers / 7).half(), torch.float32)
+    check(functions.widened, (numbers / 7).half(), torch.float32, width=48, filled=16)
     for type, dtype in TYPES.items():
-        check(functions[f"move_{type}"], (numbers % 251 - 125).to(torch.int64).to(dtype), dtype)
+        given, page = (numbers % 251 - 125).to(torch.int64).to(dtype), 4096 // dtype.itemsize
+        check(functions[f"move_{type}"], given, dtype)
+        for width in (41, page - 1, page, page + 3):  # rows about a page apart share few sets of the cache
+            check(functions[f"copy_{type}"], given, dtype, width=width)
 
 
-def check(move: Callable[..., object], given: Tensor, dtype: torch.dtype) -> None:
+def check(move: Callable[..., object], given: Tensor, dtype: torch.dtype, *, width: int = 41, filled: int = 1) -> None:
+    """Moves blocks of all sizes. `filled`: a row may be filled up to a multiple of so many elements."""
     for rows in (0, 1, 3, 4, 8, 15, 16, 17, 32, 40):
         for columns in (0, 1, 4, 7, 16, 33, 80):
-            made = torch.full((80, 41), 99, dtype=dtype)
+            made = torch.full((80, width), 99, dtype=dtype)
             pointers = [ctypes.c_void_p(t.data_ptr()) for t in (given, made)]
-            size = [ctypes.c_int64(n) for n in (80, rows, columns, 41)]
+            size = [ctypes.c_int64(n) for n in (80, rows, columns, width)]
             move(pointers[0], *size[:3], pointers[1], size[3])
-            expected = torch.full((80, 41), 99, dtype=dtype)
+            expected = torch.full((80, width), 99, dtype=dtype)
             expected[:columns, :rows] = given[:rows, :columns].t().to(dtype)
+            made[:columns, rows : -(-rows // filled) * filled] = 99
             assert torch.equal(made, expected), (rows, columns)

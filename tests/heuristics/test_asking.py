@@ -175,7 +175,7 @@ def test_stage_takes_the_learned_recipe(monkeypatch: pytest.MonkeyPatch) -> None
     run = Stage(monkeypatch, answering("cpu", "rows"))
     text, notes = run()
     assert text == run(variant="rows")[0]
-    assert "rows and not side_by_side, as learned from 50 kernels on a machine" in notes
+    assert "rows and not phases, side_by_side, as learned from 50 kernels on a machine" in notes
     assert run.prices == 0
 
 

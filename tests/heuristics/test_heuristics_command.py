@@ -101,7 +101,7 @@ def test_collect_measures_a_kernel_on_this_machine(out: Path, monkeypatch: pytes
     collect([case], lambda each: measure_case("rows", each, place, str(out.parent), nullcontext()), out, never)
     (found,) = read(out.read_text().splitlines())
     assert (found.choice, found.case, found.target) == ("rows", "softmax float32 256x16", "cpu")
-    assert set(found.times) == {"rows", "side_by_side"} and found.default == "side_by_side"
+    assert set(found.times) == {"rows", "side_by_side", "phases"} and found.default == "side_by_side"
     assert {**found.features} | {"rows": 256, "row": 16, "in_turn": 2} == found.features
     assert {"torch", "python", "minductor"} <= set(found.versions) and found.device
 

@@ -9,12 +9,13 @@ A step is either part of a recipe, or edits each kernel before its draft or each
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from math import prod
 from typing import NamedTuple
 
 import torch
 
-from minductor.core.dtypes import BF16, F32, F64, I64, DType
+from minductor.core.dtypes import BF16, F16, F32, F64, I64, DType
 from minductor.core.expressions.expr import Expr, integer, maximum
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Buffer, Ref, View
@@ -50,6 +51,24 @@ def mapped(*size: int) -> Sketch:
     """The exponential of each element."""
     s = Sketch(size)
     s.write(s.b.op("exp", s.read("a", randn(prod(size)), F32, _row_major(s, size))), F32)
+    return s
+
+
+def transposed(rows: int, columns: int | Expr) -> Sketch:
+    """A copy of a matrix in the order of its columns."""
+    s = Sketch((columns, rows))
+    count = columns if isinstance(columns, int) else cases.SIZES["s1"]
+    s.write(s.read("a", randn(rows, count), F32, columns * s.i[1] + s.i[0]), F32)
+    return s
+
+
+def stored_and_loaded(count: int) -> Sketch:
+    """A vector is negated where it lies; behind that, its exponentials are stored elsewhere."""
+    s = Sketch((count,))
+    (i,) = s.i
+    s.b.store(Ref("io", 1), i, s.b.op("neg", s.read("io", randn(count), F32, i)))
+    s.write(s.b.op("exp", s.b.load(Ref("io", 1), i, F32)), F32)
+    s.outputs.append(View(Ref("io", 1), F32, (integer(count),), (integer(1),), integer(0)))
     return s
 
 
@@ -217,6 +236,15 @@ def sums_of_last_two() -> Sketch:
     return s
 
 
+def softmax_of_length(rows: int, length: Expr, *, stored: DType = F32) -> Sketch:
+    """A softmax of rows of a length that only the call knows."""
+    s = Sketch((rows, length))
+    x = s.read("a", randn(rows, cases.SIZES["s1"]), F32, length * s.i[0] + s.i[1])
+    e, total = _shares(s, x)
+    s.write(s.b.op("div", e, total), stored)
+    return s
+
+
 def softmax_of_scaled(rows: int | Expr) -> Sketch:
     """A softmax of rows of 7 elements that have scales, and its sums."""
     s = Sketch((rows, 7))
@@ -290,12 +318,35 @@ def shares_of_rows(rows: int, columns: int) -> Sketch:
     return s
 
 
-def deviations(rows: int, columns: int) -> Sketch:
-    """The sums of |x - mean| of rows, by a mean that is reduced with the variance."""
+def softmax_of_few_rows() -> Sketch:
+    """The sums of exp(x - maximum) of 4 x 5 x 6 rows that have scales, so that no two axes of rows are one."""
+    s = Sketch((4, 5, 6, 70))
+    i, j, k, n = s.i
+    x = s.read("a", randn(4, 5, 6, 70), F32, 2100 * i + 420 * j + 70 * k + n)
+    for name, axis in (("u", i), ("v", j), ("w", k)):
+        x = s.b.op("mul", x, s.read(name, randn(6), F32, axis))
+    return _exponentials_summed(s, x, F32, "i3")
+
+
+def shares_of_functions(rows: int, columns: int, count: int) -> Sketch:
+    """Exponentials of so many multiples of each element, divided by the sum of all those of a row."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    shares = [s.b.op("exp", s.b.op("mul", x, s.constant(n / count))) for n in range(count)]
+    total = s.b.reduce([reduce(partial(s.b.op, "add"), shares)], ["i1"], combine("sum", F32))
+    for share in shares:
+        s.write(s.b.op("div", share, total), F32)
+    return s
+
+
+def deviations(rows: int, columns: int, *, is_scaled: bool = False) -> Sketch:
+    """The sums of |x - mean| of rows, by a mean that is reduced with the variance; or of |(x - mean) * variance|."""
     s = Sketch((rows, columns))
     x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
     mean = s.b.reduce([x, s.constant(0.0), s.constant(1.0)], ["i1"], combine("welford", F32))
-    s.write(s.b.reduce([s.b.op("abs", s.b.op("sub", x, mean))], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    apart = s.b.op("sub", x, mean)
+    apart = s.b.op("mul", apart, s.b.project(mean, 1)) if is_scaled else apart
+    s.write(s.b.reduce([s.b.op("abs", apart)], ["i1"], combine("sum", F32)), F32, axes=(0,))
     return s
 
 
@@ -601,6 +652,9 @@ RUNS = (
     Run("cpu", "scalar_blocks", lambda: cases.gathered_and_computed(9000)),
     Run("cpu", "gathers_first_blocks", lambda: cases.gathered_and_computed(9000)),
     Run("cpu", "transposed", cases.permuted),
+    Run("cpu", "transposed", lambda: transposed(70, 90)),
+    Run("cpu", "transposed", lambda: transposed(64, 32)),
+    Run("cpu", "transposed", lambda: transposed(50, S1)),
     Run("cpu", "scalar_transposed", gathered_and_transposed),
     Run("cpu", "shared_indices", resized),
     Run("cpu", "scalar_shared_indices", lambda: cases.gathered_along_rows(70, 140)),
@@ -623,6 +677,12 @@ RUNS = (
     Run("cpu", "side_by_side", softmax_of_batches),
     Run("cpu", "side_by_side", lambda: softmax_of_scaled(70), "stage"),
     Run("cpu", "side_by_side", lambda: softmax_of_scaled(S1), "stage"),
+    Run("cpu", "side_by_side", lambda: softmax_of_halves(70, 50)),
+    Run("cpu", "side_by_side", lambda: softmax_of_halves(70, 7, stored=F16)),
+    Run("cpu", "phases", lambda: softmax(100, 70)),
+    Run("cpu", "phases", lambda: softmax_of_halves(70, 300)),
+    Run("cpu", "phases", softmax_of_batches),
+    Run("cpu", "phases", lambda: deviations(70, 70)),
     Run("cpu", "rows_in_parts", lambda: rows_then_all(20, 2000)),
     Run("cpu", "two_steps", lambda: cases.group_norm_last(20)),
     Run("cpu", "two_steps_in_parts", lambda: group_norm(4, 15, 560)),
@@ -663,10 +723,14 @@ RUNS = (
     Run("cpu", "strips", lambda: functions_in_turn(600), "in_strips"),
     Run("cpu", "strips_rows", lambda: functions_in_turn(300, is_summed=True), "in_strips"),
     Run("cpu", "strips_rows", lambda: functions_in_turn(700, is_summed=True), "in_strips"),
+    Run("cpu", "elements", lambda: functions_in_turn(40), "stores_last"),
     Run("cpu", "elements", cases.padded_rows, "unmask"),
     Run("cpu", "elements", lambda: cases.bent(20, 64), "cut"),
     Run("cpu", "transposed", cases.permuted, "stage"),
     Run("cpu", "rows", lambda: softmax(2, 3000), "unblock"),
+    Run("cpu", "phases", lambda: softmax_of_scaled(70), "in_phases"),
+    Run("cpu", "phases", lambda: softmax_of_scaled(S1), "in_phases"),
+    Run("cpu", "phases", lambda: softmax(67, 1000), "keep_in_results"),
     Run("sm_90", "persistent", lambda: softmax_of_halves(8, 20), "divide_once"),
     Run("cpu", "rows", lambda: softmax(2, 300), "divide_with_rest"),
     Run("cpu", "elements", lambda: divided(4.0), "scale_by_powers"),
@@ -676,6 +740,8 @@ RUNS = (
     Run("cpu", "gathers_first", lambda: gathered_rows(30, 64, 100), "fetch_rows"),
     Run("cpu", "rows", lambda: softmax(3, 900), "keep_in_results"),
     Run("cpu", "rows_in_parts", lambda: softmax(1, 70000), "keep_in_results"),
+    Run("cpu", "rows", lambda: softmax_of_length(5, S1), "keep_in_results"),
+    Run("cpu", "rows", lambda: softmax_of_length(5, S1, stored=BF16), "short_sums"),
 )
 
 REFUSALS = (
@@ -715,11 +781,18 @@ REFUSALS = (
     Refusal("across_rows", "cpu", "across_rows", lambda: highest(7, over=0), "there is one row"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", cases.group_norm, "only rows are reduced"),
     Refusal("rows_and_columns", "cpu", "rows_and_columns", lambda: both_sums(2, 131073), "they need too large a stack"),
+    Refusal("phases", "cpu", "phases", lambda: softmax(70, 1100), "the rows are too long"),
+    Refusal("phases", "cpu", "phases", lambda: softmax(40, 70), "the rows are too few"),
+    Refusal("phases", "cpu", "phases", lambda: summed(70, 70, over=1), "a row has one phase only"),
+    Refusal("phases", "cpu", "phases", lambda: softmax_of_gathered(70, 70), "elements are looked up"),
+    Refusal("phases", "cpu", "phases", softmax_of_two_axes, "two axes are reduced"),
+    Refusal("phases", "cpu", "phases", softmax_of_few_rows, "each axis has few rows"),
+    Refusal("phases", "cpu", "phases", lambda: deviations(70, 70, is_scaled=True), "a reduction has two results"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(70, 70), "the rows are too long"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax(40, 7), "the rows are too few"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: summed(70, 7, over=1), "they have one reduction only"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_gathered(70, 7), "elements are looked up"),
-    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_halves(70, 7), "it stores 16 bits"),
+    Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_halves(70, 65), "16 bits, and too long"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_doubles(70, 7), "it computes with 64 bits"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", lambda: softmax_of_remainders(70, 7), "it divides integers"),
     Refusal("rows_side_by_side", "cpu", "side_by_side", softmax_of_two_axes, "two axes are reduced"),
@@ -804,6 +877,8 @@ REFUSALS = (
     Refusal("keep_in_results", "cpu", "rows", lambda: softmax(3, 700), "the row is short"),
     Refusal("keep_in_results", "cpu", "rows", lambda: softmax_of_halves(2, 900), "the store converts"),
     Refusal("keep_in_results", "cpu", "rows", rows_beside, "the row is read after the store"),
+    Refusal("in_phases", "cpu", "phases", lambda: shares_of_functions(70, 1000, 9), "the arrays would be too large"),
+    Refusal("stores_last", "cpu", "elements", lambda: stored_and_loaded(40), "it loads what it has stored"),
     Refusal("keep_in_results", "cpu", "rows", softmax_in_place, "the kernel loads what it writes"),
     Refusal("keep_in_results", "cpu", "rows", rows_read_again, "the row may lie in memory that is loaded again"),
 )

@@ -138,7 +138,7 @@ def test_a_cpu_has_recipes_of_its_own() -> None:
     ("rows", "length", "is_beside"),
     [
         (4096, 7, True),
-        (4096, 32, True),
+        (4096, 12, True),
         (4096, 41, False),  # too long
         (8, 32, False),  # too few
     ],

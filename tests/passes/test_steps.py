@@ -55,7 +55,7 @@ def placing_steps() -> dict[str, FunctionType]:
     """By name each step that is no part of a recipe: it edits each kernel before its draft, or each nest behind it."""
     found: dict[str, FunctionType] = {}
     apart = {draft.__name__, ordered_axes.__module__}  # what looks at a kernel is no step
-    for caller in (cpu_place.place, cpu_recipes.drafts, gpu_recipes.drafts):
+    for caller in (cpu_place.placed, cpu_recipes.drafts, gpu_recipes.drafts):
         for name in caller.__code__.co_names:
             step = caller.__globals__.get(name)
             if isinstance(step, FunctionType) and step.__module__.startswith("minductor.passes.schedule."):

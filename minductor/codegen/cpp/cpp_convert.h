@@ -47,27 +47,33 @@ MD_INLINE uint16_t md_f32_to_f16(float x) {
 #ifdef MD_STRIP
 typedef float md_strip_f32 __attribute__((vector_size(4 * MD_STRIP), aligned(4), may_alias));
 typedef int16_t md_strip_f16 __attribute__((vector_size(2 * MD_STRIP), aligned(2), may_alias));
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+MD_INLINE md_strip_f16 md_strip_rest(const uint16_t* in, int count) {
+  return __builtin_ia32_loaddquhi256_mask((const short*)in, (md_strip_f16){}, (uint16_t)((1u << count) - 1));
+}
+MD_INLINE void md_strip_store_rest(md_strip_f16 rest, int count, uint16_t* out) {
+  __builtin_ia32_storedquhi256_mask((short*)out, rest, (uint16_t)((1u << count) - 1));
+}
+#else
+MD_INLINE md_strip_f16 md_strip_rest(const uint16_t* in, int count) {
+  md_strip_f16 rest = {};
+  __builtin_memcpy(&rest, in, 2 * count);
+  return rest;
+}
+MD_INLINE void md_strip_store_rest(md_strip_f16 rest, int count, uint16_t* out) { __builtin_memcpy(out, &rest, 2 * count); }
+#endif
+// `out` has space for a multiple of 16 elements; what lies past the count becomes 0
 MD_INLINE void md_f16_load(const uint16_t* in, int count, float* out) {
   int l = 0;
 #pragma GCC unroll 8
   for (; l + MD_STRIP <= count; l += MD_STRIP) *(md_strip_f32*)(out + l) = MD_WIDEN(*(const md_strip_f16*)(in + l));
-  if (l < count) {
-    md_strip_f16 rest = {};
-    __builtin_memcpy(&rest, in + l, 2 * (count - l));
-    const md_strip_f32 wide = MD_WIDEN(rest);
-    __builtin_memcpy(out + l, &wide, 4 * (count - l));
-  }
+  if (l < count) *(md_strip_f32*)(out + l) = MD_WIDEN(md_strip_rest(in + l, count - l));
 }
 MD_INLINE void md_f16_store(const float* in, int count, uint16_t* out) {
   int l = 0;
 #pragma GCC unroll 8
   for (; l + MD_STRIP <= count; l += MD_STRIP) *(md_strip_f16*)(out + l) = MD_NARROW(*(const md_strip_f32*)(in + l));
-  if (l < count) {
-    md_strip_f32 rest = {};
-    __builtin_memcpy(&rest, in + l, 4 * (count - l));
-    const md_strip_f16 narrow = MD_NARROW(rest);
-    __builtin_memcpy(out + l, &narrow, 2 * (count - l));
-  }
+  if (l < count) md_strip_store_rest(MD_NARROW(*(const md_strip_f32*)(in + l)), count - l, out + l);
 }
 #else
 MD_INLINE void md_f16_load(const uint16_t* in, int count, float* out) {

@@ -10,6 +10,24 @@ MD_INLINE void md_fetch(const void* row, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char*)row + at);
 }
 
+//@ md_fetch_short : md_fetch
+// As md_fetch, if the row fits half of a first-level cache and two of `count` reads fall on each of its lines. Few lines
+// come by themselves as soon.
+MD_INLINE void md_fetch_short(const void* row, int64_t bytes, int64_t count) {
+  if (bytes >= 2048 && bytes <= 16384 && bytes <= 32 * count) md_fetch(row, bytes);
+}
+
+//@ md_copy_row :
+// out[i] = in[i] for i in [0, count). The C library copies long rows without reading the memory that it overwrites.
+template <class T> MD_INLINE void md_copy_row(T* out, const T* in, int64_t count) {
+  if (count * (int64_t)sizeof(T) >= 2048) {
+    __builtin_memcpy(out, in, count * sizeof(T));
+    return;
+  }
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) out[i] = in[i];
+}
+
 //@ md_lanes :
 // body(i, l) for i in [begin, end), where l is the lane of i
 template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F body) {
@@ -25,24 +43,35 @@ template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F 
 
 //@ md_masked_lanes :
 // As md_lanes, with body(i, l, on): what is left over runs in all W lanes, too, and `on` is whether i lies before the
-// end. Accumulators then stay in registers. Vector units without masks run the lanes that are left over one by one.
-template <int W, class F> MD_INLINE void md_masked_lanes(int64_t begin, int64_t end, F body) {
+// end. Accumulators then stay in registers. Vector units that cannot mask elements of so many bytes run the lanes that
+// are left over one by one.
+#ifdef __AVX2__
+#define MD_LEAST_MASKED 4
+#endif
+#ifdef __AVX512BW__
+#undef MD_LEAST_MASKED
+#define MD_LEAST_MASKED 1
+#endif
+#ifndef MD_LEAST_MASKED
+#define MD_LEAST_MASKED 16
+#endif
+template <int W, int BYTES, class F> MD_INLINE void md_masked_lanes(int64_t begin, int64_t end, F body) {
   int64_t i = begin;
   for (; i + W <= end; i += W) {
 #pragma omp simd
     for (int l = 0; l < W; ++l) body(i + l, l, true);
   }
   int rest = (int)(end - i);
-#ifdef __AVX2__
-  if (rest > 0) {
-    asm("" : "+r"(rest));  // g++ splits a loop at a number that it knows, and then vectorises neither part
+  if constexpr (BYTES >= MD_LEAST_MASKED) {
+    if (rest > 0) {
+      asm("" : "+r"(rest));  // g++ splits a loop at a number that it knows, and then vectorises neither part
 #pragma omp simd
-    for (int l = 0; l < W; ++l) body(i + l, l, l < rest);
+      for (int l = 0; l < W; ++l) body(i + l, l, l < rest);
+    }
+  } else {
+#pragma omp simd
+    for (int l = 0; l < rest; ++l) body(i + l, l, true);
   }
-#else
-#pragma omp simd
-  for (int l = 0; l < rest; ++l) body(i + l, l, true);
-#endif
 }
 
 //@ md_strips :
@@ -51,6 +80,18 @@ template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F
   int64_t i = begin;
   for (; i + W <= end; i += W) body(i, W);
   if (i < end) body(i, (int)(end - i));
+}
+
+//@ md_masked_strips :
+// As md_strips, with body(i, count, size): a loop over all W elements of what is left over masks those from `size` on
+template <int W, class F> MD_INLINE void md_masked_strips(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + W <= end; i += W) body(i, W, W);
+  if (i < end) {
+    int size = (int)(end - i);
+    asm("" : "+r"(size));  // not a number that g++ knows, as in md_masked_lanes
+    body(i, (int)(end - i), size);
+  }
 }
 
 //@ md_join_lanes :

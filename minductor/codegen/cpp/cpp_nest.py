@@ -7,56 +7,28 @@ It prints the schedule's tree of loops and decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
 from minductor.codegen.cpp import cpp_checks
-from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
+from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry
+from minductor.codegen.cpp.cpp_copies import row_copies
+from minductor.codegen.cpp.cpp_nest_values import NestValues, inside
 from minductor.codegen.cpp.cpp_over_strips import call_over_strip
-from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
-from minductor.codegen.cpp.cpp_text import index_text, threads_text
-from minductor.codegen.cpp.cpp_transpose import Ends, transposed_load, transposed_store
-from minductor.codegen.cpp.cpp_upwards import upwards
-from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type, is_float32
+from minductor.codegen.cpp.cpp_strips import FEW, SHORTEST, STRIP, Strip, strips
+from minductor.codegen.cpp.cpp_text import index_text
+from minductor.codegen.cpp.cpp_transpose import Ends, transposed_copy, transposed_load, transposed_store
+from minductor.codegen.cpp.cpp_values import array_type, cpp_type, maskable_bytes
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
-from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
+from minductor.ir.program.nodes import Body, Reduce, Scan, Store
 
 
-class NestPrinter:
+class NestPrinter(NestValues):
     """Prints the steps of one kernel into `out`."""
-
-    def __init__(self, kernel: Kernel, values: Values) -> None:
-        if kernel.schedule is None:
-            raise ValueError(f"kernel {kernel.name} has no schedule")
-        self.ops = kernel.body.ops
-        self.schedule = kernel.schedule
-        self.rows = set(kernel.schedule.kept_rows)
-        self.results = dict(kernel.schedule.rows_in_results)
-        self.extents = {axis.name: axis.extent for axis in kernel.axes}
-        self.values = values
-        values.extents = {axis.symbol: axis.extent for axis in kernel.axes}
-        self.out = values.out
-        self.checked = {
-            p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
-        }
-        self.work = threads_text(kernel)
-        self.is_float32 = is_float32(kernel.body, values.storages)
-        # all by the position of an op
-        self.labels: dict[int, str] = {}
-        self.names: dict[int, str] = {}  # the texts of values that are in scope
-        self.arrays: dict[int, tuple[Array, ...]] = {}  # the accumulators of finished reductions
-        self.kept: dict[int, Array] = {}  # the arrays of values that later loops read (rows)
-        self.carries: dict[int, Carry] = {}  # the accumulators of reductions that are running
-        self.terms: dict[int, str] = {}  # in an open tree loop, the array that takes a reduction's terms
-        self.blocks: dict[str, Block] = {}  # by axis, its innermost open block
-        self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the open loop
-        self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the open loop
-        self.opened: dict[str, bool] = {}  # by open axis, whether its loop runs over elements and not over blocks
 
     def print(self) -> None:
         split = {loop.axis: loop for loop in loops(self.schedule.steps) if loop.parts}
@@ -73,108 +45,6 @@ class NestPrinter:
                 self.loop(step)
             else:
                 self.op(step)
-
-    # --- values
-
-    def op(self, position: int) -> None:
-        op = self.ops[position]
-        self.out.computes(position)
-        match op.attrs:
-            case Reduce() if position in self.terms:
-                self.out.add(f"{self.terms[position]}[r] = {self.value(op.args[0])};")
-                return
-            case Reduce():
-                self.accumulate(self.carries[position])
-                return
-            case Scan():
-                carry = self.carries[position]
-                self.accumulate(carry)
-                kinds = zip(carry.elements(), carry.dtypes, strict=True)
-                names = [self.values.define(self.values.label(), dtype, text) for text, dtype in kinds]
-                self.names[position] = names[0]
-                self.arrays[position] = tuple(Array(name, ()) for name in names)
-                self.keep(position)
-                return
-            case Project(number):
-                self.names[position] = self.arrays[op.args[0]][number].element()
-                self.keep(position)
-                return
-            case Load() if position in self.strips:
-                self.names[position] = self.values.define(self.label(position), F32, f"{self.strips[position]}[l]")
-                self.keep(position)
-                return
-            case Store() if position in self.strips:
-                self.out.add(f"{self.strips[position]}[l] = {self.value(op.args[0])};")
-                return
-            case Masked(body, _) if position in self.unmasked:
-                captured = [self.value(a) for a in op.args[1:]]
-                self.names[position] = self.values.unmasked(op, body, captured)
-                self.keep(position)
-                return
-            case _:
-                pass
-        dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
-        args = [self.value(a) for a in op.args]
-        self.names[position] = self.values.emit(op, args, dtypes, lambda: self.label(position))
-        self.keep(position)
-
-    def keep(self, position: int) -> None:
-        if position in self.kept:
-            test = "if (on) " if self.values.masked_axis and self.kept[position].dims else ""
-            self.out.add(f"{test}{self.kept[position].element()} = {self.names[position]};")
-
-    def label(self, position: int) -> str:
-        if position not in self.labels:
-            attrs = self.ops[position].attrs
-            self.labels[position] = self.values.label(attrs.combine.name if isinstance(attrs, Reduce | Scan) else "x")
-        return self.labels[position]
-
-    def value(self, position: int) -> str:
-        """The text that names a value here. A value that an array keeps is read from the array."""
-        if position not in self.names:
-            array = self.kept[position] if position in self.kept else self.arrays[position][0]
-            text = f"(on ? {array.element()} : 0)" if self.values.masked_axis and array.dims else array.element()
-            dtype, attrs = self.ops[position].dtype, self.ops[position].attrs
-            assert dtype is not None
-            if isinstance(attrs, Check):
-                text = self.values.define(attrs.symbol.name, dtype, text)  # index expressions know it by its symbol
-            elif array.dims:
-                text = self.values.define(self.label(position) + "_kept", dtype, text)
-            self.names[position] = text
-        return self.names[position]
-
-    def declare_rows(self, steps: Sequence[Step]) -> None:
-        for position in sorted(self.rows - self.kept.keys()):
-            where = [n for n, step in enumerate(steps) if position in _inside(step)]
-            users = [p for p, op in enumerate(self.ops) if position in op.args]
-            used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
-            if where and any(n > where[0] and n not in where for n in used):  # a later step that does not compute it
-                self.kept[position] = self.row(position)
-
-    def row(self, position: int) -> Array:
-        """The array of a row, which is declared, or the result that the row is kept in."""
-        dims, store = self.dims(self.ops[position]), self.ops[self.results.get(position, position)].attrs
-        if isinstance(store, Store):
-            return ResultRow("", dims, partial(self.values.element, store.ref.storage, store.index))
-        array, dtype = Array(f"{self.label(position)}_row", dims), self.ops[position].dtype
-        assert dtype is not None
-        self.out.add(f"{array_type(dtype)} {array.name}{f'[{array.count()}]' if dims else ''};")
-        return array
-
-    def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
-        """The dimensions of an array for a value: its axes whose loops are not open here, or open only for a block."""
-        found: list[Dim] = []
-        # the axis of the vector loop last: neighbours in the loop are neighbours in the array
-        vector = {loop.axis for loop in loops(self.schedule.steps) if loop.kind == "vector"}
-        for axis in sorted(op.axes, key=lambda a: a in vector):
-            if self.opened.get(axis) or axis in reduced:
-                continue
-            start = self.blocks[axis].start if axis in self.blocks else ""
-            count = (self.blocks[axis].size or None) if start else as_int(self.extents[axis])
-            if count is None:
-                raise ValueError(f"an array over {axis} has no bounded size")
-            found.append(Dim(axis, start, max(1, count)))
-        return tuple(found)
 
     # --- loops
 
@@ -270,7 +140,7 @@ class NestPrinter:
         self.carries[total.position] = total
 
     def transposed(self, loop: Loop) -> dict[int, str]:
-        """By op, the calls of md_transpose that replace two nested loops, if these only transpose into or from rows.
+        """By op, the calls of md_transpose that replace two nested loops, if these only transpose blocks.
 
         Empty for any other loop.
         """
@@ -278,7 +148,10 @@ class NestPrinter:
         if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
             return {}
         ends = {axis: self.range(axis) for axis in (loop.axis, inner.axis)}
-        calls = {p: self.transpose(loop.axis, inner.axis, p, ends) for p in inner.body if isinstance(p, int)}
+        here = inner.own_positions
+        if copy := transposed_copy([self.ops[p] for p in here], self.values, ends):
+            return {here[0]: copy}
+        calls = {p: self.transpose(loop.axis, inner.axis, p, ends) for p in here}
         return calls if len(calls) == len(inner.body) and all(calls.values()) else {}
 
     def transpose(self, outer: str, inner: str, position: int, ends: Ends) -> str:
@@ -291,10 +164,14 @@ class NestPrinter:
     def run(self, loop: Loop) -> None:
         """Writes the header and the body of a loop."""
         self.out.computes(None)
+        copies = row_copies(loop, self.ops, self.values, self.range(loop.axis))
+        if copies and self.rows.isdisjoint(loop.own_positions):
+            self.out.add_each(copies)
+            return
         if found := self.converted(loop):
             self.run_strips(loop, found)
             return
-        self.out.add(*(self.values.fetch(self.ops[p], self.ops) for p in loop.fetched))
+        self.out.add(*(self.values.fetch(self.ops[p], self.ops, self.extents[loop.axis]) for p in loop.fetched))
         saved = self.scope()
         chain = _collapsed(loop)
         pragma = len(self.out.lines)
@@ -336,7 +213,7 @@ class NestPrinter:
         count = as_int(self.extents[loop.axis])
         scans = [p for p in loop.body if isinstance(p, int) and isinstance(self.ops[p].attrs, Scan)]
         is_scan = loop.kind == "serial" and not loop.is_blocked and bool(scans) and not self.is_reversed(loop)
-        if not (loop.kind == "vector" or is_scan) or self.bad(loop) or (count is not None and count < FEW):
+        if not (loop.kind == "vector" or is_scan) or self.bad(loop) or (count is not None and count < SHORTEST):
             return []
         found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
         how = self.values.stored_as
@@ -353,21 +230,37 @@ class NestPrinter:
         first, last = self.range(loop.axis)
         of_rows = [(tree, [strip for strip in found if strip.is_row and strip.position in tree.body]) for tree in trees]
         parts = [(None, [strip for strip in found if not strip.is_row]), *of_rows]
-        with self.out.block(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA", "});"):
+        is_masked = self.masks_strips(loop, found, of_rows)
+        head = f"[&](int64_t {start}, int count{', int size' if is_masked else ''}) MD_LAMBDA"
+        name = "md_masked_strips" if is_masked else "md_strips"
+        with self.out.block(f"{name}<{size}>({first}, {last}, {head}", "});"):
             for tree, each in parts:
-                self.out.add(*(f"float {strip.name}{'[rows]' if tree else ''}[{size}];" for strip in each))
+                self.out.add(*(f"float {strip.name}{'[rows]' if tree else ''}[{max(FEW, size)}];" for strip in each))
                 self.convert({strip.position: strip.before for strip in each if strip.before}, tree)
             if loop.kind == "vector":
                 self.out.pragma("omp simd")
-            with self.out.block("for (int l = 0; l < count; ++l)"):
+            with self.out.block(f"for (int l = 0; l < {size if is_masked else 'count'}; ++l)"):
                 self.out.add(f"const int64_t {loop.axis} = {start} + l;")
+                if is_masked:
+                    self.out.add("const bool on = l < size;")
+                    self.values.masked_axis = self.values.axis(loop.axis)
                 self.opened[loop.axis] = True
                 self.strips = {strip.position: strip.array for strip in found}
                 self.steps(loop.body)
                 self.strips = {}
+                self.values.masked_axis = None
             for tree, each in parts:
                 self.convert({strip.position: strip.after for strip in each if strip.after}, tree)
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+
+    def masks_strips(self, loop: Loop, found: Sequence[Strip], of_rows: Sequence[object]) -> bool:
+        """Whether the lanes of a reduction run under masks in the last strip, of which some are left over."""
+        if not loop.lanes or of_rows:
+            return False
+        length, rows = as_int(self.extents[loop.axis]), {strip.position for strip in found}
+        others = tuple(op for p, op in enumerate(self.ops) if p in inside(loop) and p not in rows)
+        is_ragged = length is None or length % loop.lanes > 0
+        return is_ragged and maskable_bytes(Body(others), self.values.storages) == F32.itemsize
 
     def convert(self, calls: Mapping[int, str], tree: Loop | None) -> None:
         """Writes the calls that convert strips, given by op; inside a tree, for each row of the group."""
@@ -383,7 +276,7 @@ class NestPrinter:
         """
         text = "\n".join(self.out.lines[pragma + 1 :])
         used = set(re.findall(r"\b[a-z]\w*\b", text))
-        pointers = [name for name, _ in self.values.storages.values()] if "md_strips<" in text else []
+        pointers = [name for name, _ in self.values.storages.values()] if "_strips<" in text else []
         scalars = [name for name in dict.fromkeys((*names.values(), *pointers)) if name in used - {"true", "false"}]
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
@@ -421,12 +314,16 @@ class NestPrinter:
         self.opened[loop.axis] = True
         if bad := self.bad(loop):
             cpp_checks.open_lanes(self.out, loop.axis, bad)
-        elif not self.is_float32 or not any(size is None or size % -(-loop.lanes // 2) for size in sizes):
+        elif not self.maskable or not any(size is None or size % self.filled(loop) for size in sizes):
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
         else:
-            self.values.masked_axis = self.values.axis(loop.axis)  # half of the lanes would not end up in memory
+            self.values.masked_axis = self.values.axis(loop.axis)
             head = f"[&](int64_t {loop.axis}, int l, bool on) MD_LAMBDA"
-            self.out.open(f"md_masked_lanes<{loop.lanes}>({first}, {last}, {head}")
+            self.out.open(f"md_masked_lanes<{loop.lanes}, {self.maskable}>({first}, {last}, {head}")
+
+    def filled(self, loop: Loop) -> int:
+        """The elements of which a row is a multiple if what is left over fills vectors without masks."""
+        return -(-loop.lanes // 2) if self.maskable == F32.itemsize else loop.lanes
 
     def open_groups(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)
@@ -507,99 +404,7 @@ class NestPrinter:
             self.out.add(f"const int64_t {block.end} = md_index_min({whole}, {last});")
         self.blocks[axis] = block
 
-    def is_multiple(self, axis: str, size: int) -> bool:
-        """Whether the open part of an axis, a block or all of it, is a multiple of `size` elements."""
-        if axis in self.blocks:
-            around = self.blocks[axis].size if self.blocks[axis].is_whole else 0
-        else:
-            around = as_int(self.extents[axis]) or 0
-        return bool(around and size) and around % size == 0
-
-    def start(self, axis: str) -> str:
-        """The name of the index at which the next block of an axis begins."""
-        around = self.blocks[axis].start if axis in self.blocks else axis
-        return around.removesuffix("_start") + ("_inner_start" if axis in self.blocks else "_start")
-
     # --- accumulators
-
-    def declare(self, position: int, loop: Loop) -> Carry:
-        op = self.ops[position]
-        self.out.computes(position)
-        assert isinstance(op.attrs, Reduce | Scan)
-        reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else (op.attrs.axis,)
-        walks = [each for each in loops((loop,)) if each.axis in reduced and position in _inside(each)]
-        beside = next((each for each in walks if each.kind == "serial" and each.lanes), None)
-        lanes = 0 if beside else max((each.lanes for each in walks), default=0)
-        dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
-        if isinstance(op.attrs, Scan):  # each loop that walks along it has accumulators of its own
-            self.labels.pop(position, None)
-        names = self.result_names(position, len(dtypes))
-        if position in self.carries:
-            names = tuple(f"{name}_block" for name in self.carries[position].names)
-        dims = () if lanes else self.dims(op, reduced)
-        if beside is not None:
-            dims = (Dim(f"{beside.axis}_lane", "", beside.lanes), *dims)
-        arrays = tuple(Array(f"{name}_lanes" if lanes else name, dims) for name in names)
-        is_filled = beside is not None and as_int(self.extents[beside.axis]) == beside.lanes
-        how = (op.attrs.combine, upwards(op, self.ops.__getitem__))
-        carry = Carry(position, *how, names, arrays, dtypes, lanes, beside is not None, is_filled)
-        self.initialise(carry)
-        self.carries[position] = carry
-        return carry
-
-    def result_names(self, position: int, count: int) -> tuple[str, ...]:
-        label = self.label(position)
-        return (label,) if count == 1 else tuple(f"{label}_{n}" for n in range(count))
-
-    def initialise(self, carry: Carry) -> None:
-        for array, dtype, first in zip(carry.arrays, carry.dtypes, carry.identities(), strict=True):
-            if carry.size == 0:
-                self.out.add(f"{cpp_type(dtype)} {array.name} = {first};")
-            else:
-                self.out.add(f"{array_type(dtype)} {array.name}[{carry.size}];")
-                if not carry.is_filled:
-                    self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
-
-    def accumulate(self, carry: Carry) -> None:
-        args = [self.value(a) for a in self.ops[carry.position].args]
-        first = carry.identities() if carry.is_filled else ()
-        self.assign(carry, carry.elements(), self.values.joined(carry.upwards.body, first or carry.elements(), args))
-
-    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
-        """Combines the accumulators `right` with `left`."""
-        self.assign(carry, left, self.values.joined(carry.how.body, left, right))
-
-    def assign(self, carry: Carry, left: Sequence[str], results: Sequence[str]) -> None:
-        """Assigns results to the accumulators `left`; gives them names first if an assignment would overwrite one."""
-        self.out.computes(carry.position)
-        if any(text in left and text != target for target, text in zip(left, results, strict=True)):
-            named = zip(carry.dtypes, results, strict=True)
-            results = [self.values.define(self.values.label(), dtype, text) for dtype, text in named]
-        for target, text in zip(left, results, strict=True):
-            self.out.add(f"{target} = {f'on ? {text} : {target}' if self.values.masked_axis else text};")
-
-    def finish(self, carry: Carry) -> None:
-        """Combines the lanes of a reduction, whose value is used from here on; a scan's only in its loop."""
-        arrays = carry.arrays
-        self.out.computes(carry.position)
-        self.carries.pop(carry.position, None)
-        if isinstance(self.ops[carry.position].attrs, Scan):
-            return
-        if carry.lanes:
-            if carry.lanes > 1:
-                with self.out.block(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA", "});"):
-                    self.join(carry, carry.at("a"), carry.at("b"))
-            for name, array, dtype in zip(carry.names, arrays, carry.dtypes, strict=True):
-                self.values.define(name, dtype, f"{array.name}[0]")
-            arrays = tuple(Array(name, ()) for name in carry.names)
-        if carry.is_beside:
-            arrays = tuple(replace(array, dims=array.dims[1:]) for array in arrays)
-            with self.out.block(f"md_join_lanes<{carry.size}, {arrays[0].count()}>([&](int a, int b) MD_LAMBDA", "});"):
-                self.join(carry, carry.at("a"), carry.at("b"))
-        self.arrays[carry.position] = arrays
-        if not arrays[0].dims:
-            self.names[carry.position] = arrays[0].name
-            self.keep(carry.position)
 
     def parts_loop(self, loop: Loop) -> None:
         """Writes a parallel reduction in parts. Each part has accumulators of its own; they are combined at the end."""
@@ -676,10 +481,6 @@ def _is_grouped(loop: Loop) -> bool:
 def block_step(loop: Loop) -> str:
     """The step of a loop over blocks."""
     return str(loop.block) if loop.block else f"{loop.axis}_block"
-
-
-def _inside(step: Step) -> set[int]:
-    return set(positions((step,)))
 
 
 def _collapsed(loop: Loop) -> list[Loop]:

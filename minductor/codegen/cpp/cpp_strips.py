@@ -32,7 +32,8 @@ from minductor.ir.program.loops import Loop
 from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Store, all_ops
 
 STRIP = 64  # elements of a strip, unless a reduction's lanes decide
-FEW = 16  # a loop known to have fewer elements has no strips; also the elements of a strip of each row of a group
+FEW = 16  # elements of a strip of each row of a group; also what a call converts at once, so the least of an array
+SHORTEST = 4  # a loop known to have fewer elements has no strips
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,13 +79,30 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
       const int64_t r = i + N <= rows ? i : rows - N, c = j + N <= columns ? j : columns - N;
       // The next block follows, from memory and not from a staging buffer. Rows 2 KiB apart would drive each other out of
       // the first-level cache.
-      if (in_stride > out_stride && in_stride * sizeof(T) % 2048 != 0)
+      if (in_stride >= out_stride && in_stride * sizeof(T) % 2048 != 0)
 #pragma GCC unroll 16
         for (int k = 0; k < N; ++k) __builtin_prefetch(in + (r + k + rows) * in_stride + c);
       md_transpose_tile<N>(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
     }
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = r < tiled_rows ? tiled_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide<U>(in[r * in_stride + c]);
+}
+// As md_transpose, from memory to memory, of at most 64 rows. If rows of `out` are about a multiple of 4 KiB apart, they
+// share few sets of the cache, so a line that is written in parts would leave it in between: an array gathers its parts.
+//@ md_copy_transposed : md_transpose
+template <class T>
+void md_copy_transposed(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+  constexpr int64_t SIDE = 64, LINE = 64 / sizeof(T);
+  const bool is_crowded = (out_stride + LINE) * (int64_t)sizeof(T) % 4096 <= 128;
+  if (!is_crowded || (md_tile_side(sizeof(T)) == LINE && out_stride % LINE == 0))
+    return md_transpose(in, in_stride, rows, columns, out, out_stride);
+  T block[SIDE * SIDE];
+  for (int64_t start = 0; start < columns; start += SIDE) {
+    const int64_t stop = start + SIDE < columns ? start + SIDE : columns;
+    md_transpose(in + start, in_stride, rows, stop - start, block, SIDE);
+    for (int64_t c = start; c < stop; ++c)
+      for (int64_t r = 0; r < rows; ++r) out[c * out_stride + r] = block[(c - start) * SIDE + r];
+  }
 }
 // As md_transpose, from floats to 16 bits: a band of columns at a time becomes rows, which `round(in, count, out)` rounds.
 //@ md_transpose_to : md_transpose
@@ -120,7 +137,7 @@ static inline void md_transpose_halved(
       in, in_stride, rows, columns, out, out_stride);
 }
 // As md_transpose, of float16 that becomes float: a band of rows at a time becomes columns, of which each is widened.
-//@ md_transpose_widened : md_transpose md_f16_load
+//@ md_transpose_widened : md_transpose md_f16_load md_f16_to_f32
 static inline void md_transpose_widened(
     const uint16_t* in, int64_t in_stride, int64_t rows, int64_t columns, float* out, int64_t out_stride) {
   constexpr int64_t BAND = 64, LENGTH = 64;
@@ -129,6 +146,11 @@ static inline void md_transpose_widened(
     for (int64_t c = 0; c < columns; c += LENGTH) {
       const int64_t high = rows - r < BAND ? rows - r : BAND, wide = columns - c < LENGTH ? columns - c : LENGTH;
       md_transpose(in + r * in_stride + c, in_stride, high, wide, band, BAND);
-      for (int64_t i = 0; i < wide; ++i) md_f16_load(band + i * BAND, (int)high, out + (c + i) * out_stride + r);
+      for (int64_t i = 0; i < wide; ++i) {
+        float* row = out + (c + i) * out_stride + r;
+        if (out_stride % 16 == 0) md_f16_load(band + i * BAND, (int)high, row);
+        else
+          for (int64_t k = 0; k < high; ++k) row[k] = md_f16_to_f32(band[i * BAND + k]);
+      }
     }
 }

@@ -1,13 +1,14 @@
-"""Calls of md_transpose and of its forms that round or widen: copies between memory and a staging buffer.
+"""Calls of md_transpose and of its forms that round or widen: copies of blocks in another order of two axes.
 
-The buffer is an array in another order of two axes. Takes a load or store, the array, the two axes and where their open
-blocks begin and end. Gives the text of the call. Refuses ("") a copy that no such call does: elements that are
-converted, but between floats of 16 and 32 bits, or an index that is not linear.
+They are copies between memory and a staging buffer, an array, or from memory to memory. Takes a load, a store or both,
+the array, the two axes and where their open blocks begin and end. Gives the text of the call. Refuses ("") a copy that
+no such call does: elements that are converted, but between floats of 16 and 32 bits, or an index that is not linear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 from minductor.codegen.cpp.cpp_arrays import Array
 from minductor.codegen.cpp.cpp_text import index_text
@@ -43,6 +44,21 @@ def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: 
     begin, stride = memory
     function = {BF16: "md_transpose_rounded", F16: "md_transpose_halved"}.get(dtype, "md_transpose")
     return f"{function}({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
+
+
+def transposed_copy(ops: Sequence[Op], values: Values, ends: Ends) -> str:
+    """The call that copies a block from memory to memory, if the ops are a load and a store of what it loads."""
+    load, store = (op.attrs for op in ops) if len(ops) == 2 else (None, None)
+    if not isinstance(load, Load) or not isinstance(store, Store) or ops[0].args:
+        return ""
+    source, target = (values.storages[attrs.ref.storage] for attrs in (load, store))
+    for outer, inner in permutations(ends):
+        read, written = _memory(load.index, outer, inner, ends), _memory(store.index, inner, outer, ends)
+        if read is not None and written is not None and source[1] == target[1] and source[0] != target[0]:
+            lengths = _lengths(outer, inner, ends)
+            start, end = f"{source[0]} + {read[0]}, {read[1]}", f"{target[0]} + {written[0]}, {written[1]}"
+            return f"md_copy_transposed({start}, {lengths}, {end});"
+    return ""
 
 
 def _memory(index: Expr, outer: str, inner: str, ends: Ends) -> tuple[str, str] | None:

@@ -14,8 +14,8 @@ from minductor.codegen.cpp.cpp_math import called
 from minductor.codegen.cpp.cpp_stored import How
 from minductor.codegen.cpp.cpp_text import Lines, index_text, literal
 from minductor.codegen.operator_spelling import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
-from minductor.core.dtypes import BOOL, F32, I64, DType
-from minductor.core.expressions.expr import Expr, Symbol, free_symbols, substitute
+from minductor.core.dtypes import BF16, BOOL, F32, I64, DType
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, substitute
 from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.build import parameter_count
 from minductor.ir.program.nodes import (
@@ -51,14 +51,17 @@ def array_type(dtype: DType) -> str:
     return "uint8_t" if dtype == BOOL else cpp_type(dtype)
 
 
-def is_float32(body: Body, storages: Mapping[str, tuple[str, DType]]) -> bool:
-    """Whether a body reads and computes float32 only, besides truth values, so that its lanes may run under masks.
+def maskable_bytes(body: Body, storages: Mapping[str, tuple[str, DType]]) -> int:
+    """The bytes of the narrowest element of a body whose lanes may run under masks; 0 if they may not.
 
-    Where elements differ in size, g++ keeps the accumulators of masked lanes in memory. Integers would be divided by 0.
+    It computes float32 only, besides truth values. Where its elements differ in size, g++ keeps the accumulators of
+    masked lanes in memory, unless masks are registers. Integers would be divided by 0.
     """
     ops = list(all_ops(body))
     read = {storages[op.attrs.ref.storage][1] for op in ops if isinstance(op.attrs, Load)}
-    return read <= {F32} and {op.dtype for op in ops} <= {None, F32, BOOL}
+    if not read <= {F32, BF16} or not {op.dtype for op in ops} <= {None, F32, BOOL}:
+        return 0
+    return min((dtype.itemsize for dtype in read), default=F32.itemsize)
 
 
 @dataclass(slots=True)
@@ -194,12 +197,17 @@ class Values:
             return self.element(storage, index)
         return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
 
-    def fetch(self, op: Op, ops: Sequence[Op]) -> str:
-        """The text that asks for the row of memory that a load reads at loaded places."""
+    def fetch(self, op: Op, ops: Sequence[Op], count: Expr) -> str:
+        """The text that asks for the row of memory that a load reads at `count` loaded places."""
         assert isinstance(op.attrs, Load)
         name, dtype = self.storages[op.attrs.ref.storage]
         begin = substitute(op.attrs.index, {s: 0 for s in free_symbols(op.attrs.index) if s.kind == "value"})
-        return f"md_fetch({name} + {self.index(begin)}, {row_size(op, ops)} * {dtype.itemsize});"
+        size = row_size(op, ops)
+        assert size is not None
+        if as_int(size) is None or as_int(count) is None:
+            bytes_of_row = index_text(size * dtype.itemsize)
+            return f"md_fetch_short({name} + {self.index(begin)}, {bytes_of_row}, {index_text(count)});"
+        return f"md_fetch({name} + {self.index(begin)}, {size} * {dtype.itemsize});"
 
     def define_bits(self, text: str, label: str) -> str:
         """Defines a float16 value whose bits are also stored unchanged, so that the store converts nothing."""

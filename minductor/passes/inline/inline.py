@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from minductor.analysis.domain import buffer_bytes, extents_of, has_division, pure_store, solve
+from minductor.analysis.domain import buffer_bytes, extents_of, is_bent, pure_store, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, free_symbols
@@ -438,9 +438,7 @@ class _Inliner:
         def load(b: Builder, wanted: ir.Load, dtype: DType) -> int | None:
             producer = self.inlined.get(wanted.ref)
             if producer is None:
-                return (
-                    b.load(wanted.ref, simplify(wanted.index, extents), dtype) if has_division(wanted.index) else None
-                )
+                return b.load(wanted.ref, simplify(wanted.index, extents), dtype) if is_bent(wanted.index) else None
             mapping = self._point(producer, wanted.index, kernel.axes)
             if mapping is None:
                 self.refusals[producer.store.ref.storage] = "it is not known which point computes a loaded element"

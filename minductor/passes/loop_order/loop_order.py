@@ -19,7 +19,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from minductor.analysis.domain import extents_of, has_division
+from minductor.analysis.domain import extents_of, is_bent
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, linear
 from minductor.core.expressions.rewrite import simplify
@@ -138,7 +138,7 @@ def _with_finer_loops(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequenc
     builder = Builder([axis.symbol for axis in axes], extents)
 
     def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
-        return b.load(wanted.ref, simplify(wanted.index, extents), dtype) if has_division(wanted.index) else None
+        return b.load(wanted.ref, simplify(wanted.index, extents), dtype) if is_bent(wanted.index) else None
 
     builder.splice(kernel.body, mapping, load)
     return _FinerLoops(replace(kernel, axes=tuple(axes), body=builder.build()), finer)

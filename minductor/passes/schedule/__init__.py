@@ -17,10 +17,11 @@ What the steps use: `ordered_axes.py` (axes of a scatter that must run in order)
 lanes of a vector), `narrow.py` (a reduction over a short contiguous axis in two steps), `product_tiles.py` (tiles of
 matrix products). What follows the placing on a CPU: `short_sums.py` (blocks with sums of their own), `group.py`
 (several rows at a time where columns are summed), `gathers.py` (gathers before the vector loop), `unblock.py` (needless
-block loops go), `fetch.py` (a row that is gathered from is asked into the cache before the loop), `stage.py`
-(transposed loads and stores use a staging buffer), `rows_in_results.py` (long rows are kept where a store writes
-later), `strips.py` (functions that wait for each other run over strips), `unmask.py` (loops without masks), `cut.py`
-(loops are cut where an index changes its formula). On a GPU: `align.py` (a step: rows that start at any element),
+block loops go), `in_phases.py` (a block of rows runs through each phase before the next), `fetch.py` (a row that is
+gathered from is asked into the cache before the loop), `stage.py` (transposed loads and stores use a staging buffer),
+`rows_in_results.py` (long rows are kept where a store writes later), `strips.py` (functions that wait for each other
+run over strips), `stores_last.py` (loads come before stores), `unmask.py` (loops without masks), `cut.py` (loops are
+cut where an index changes its formula). On a GPU: `align.py` (a step: rows that start at any element),
 `launch_choices.py` (warps, pipeline stages and blocks for autotuning), `needed_launches.py` (those that are measured),
 `by_library.py` (the variant of a matrix product that calls the library).
 

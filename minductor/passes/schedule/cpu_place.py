@@ -25,9 +25,11 @@ from minductor.passes.schedule.draft import Draft, Level
 from minductor.passes.schedule.fetch import fetch_rows
 from minductor.passes.schedule.gathers import gather_first
 from minductor.passes.schedule.group import ROWS, group
-from minductor.passes.schedule.rows_in_results import keep_in_results
+from minductor.passes.schedule.in_phases import in_phases
+from minductor.passes.schedule.rows_in_results import held_by_results, keep_in_results
 from minductor.passes.schedule.short_sums import is_long_sum, short_sums
 from minductor.passes.schedule.stage import stage
+from minductor.passes.schedule.stores_last import stores_last
 from minductor.passes.schedule.strips import in_strips
 from minductor.passes.schedule.unblock import unblock
 from minductor.passes.schedule.unmask import unmask
@@ -44,33 +46,47 @@ Place: TypeAlias = Literal["outside", "directly", "beside"]
 
 def place(draft: Draft) -> Kernel:
     """The kernel with the schedule of a finished draft."""
-    body, touches = draft.kernel.body, draft.touches
-    is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned and draft.staged is None
-    schedule = is_columns and group(nest(draft, short_sums(draft, ROWS)), body, touches.extents)
-    schedule = schedule or nest(draft, short_sums(draft, 1))
-    schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
-    schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
-    schedule = unblock(schedule)
-    schedule = fetch_rows(schedule, draft.kernel)
-    schedule = keep_in_results(schedule, draft) if draft.staged is None else schedule
-    schedule = in_strips(schedule, draft.kernel) if draft.is_in_strips else schedule
-    schedule = replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
+    held = held_by_results(draft) if draft.staged is None else frozenset[int]()
+    schedule = placed(draft, held)
+    if not held.intersection(schedule.kept_rows) <= dict(schedule.rows_in_results).keys():
+        schedule = placed(draft, frozenset())
     return replace(draft.kernel, schedule=schedule)
 
 
-def nest(draft: Draft, levels: Sequence[Level]) -> Schedule:
-    """The schedule of a draft's kernel with these loops."""
-    placer = _Placer(draft, levels)
+def placed(draft: Draft, held: frozenset[int]) -> Schedule:
+    """The schedule of a draft, in which rows of these values may have any length, since a result may hold them."""
+    body, touches = draft.kernel.body, draft.touches
+    is_columns = draft.is_outer and bool(touches.reduced) and not touches.scanned and draft.staged is None
+    schedule = is_columns and group(nest(draft, short_sums(draft, ROWS), held), body, touches.extents)
+    schedule = schedule or nest(draft, short_sums(draft, 1), held)
+    schedule = gather_first(schedule, body.ops, draft.gathers) if draft.gathers else schedule
+    schedule = in_phases(schedule, draft) if draft.phased else schedule
+    schedule = schedule if draft.staged is None else stage(schedule, draft.kernel, draft.staged)
+    schedule = unblock(schedule)
+    schedule = fetch_rows(schedule, draft.kernel)
+    schedule = keep_in_results(schedule, draft, held) if draft.staged is None else schedule
+    schedule = in_strips(schedule, draft.kernel) if draft.is_in_strips else schedule
+    schedule = stores_last(schedule, body.ops)
+    return replace(cut(unmask(schedule, body), draft.kernel), recipe=draft.recipe)
+
+
+def nest(draft: Draft, levels: Sequence[Level], held: frozenset[int] = frozenset()) -> Schedule:
+    """The schedule of a draft's kernel with these loops. `held`: values whose rows may have any length."""
+    placer = _Placer(draft, levels, held)
     steps = placer.steps(list(range(len(placer.ops))), 0)
     return Schedule(steps, tuple(sorted(placer.rows)))
 
 
 class _Placer:
-    """Places the ops of one body. `rows`: values kept in arrays; `small` and `large`: the bytes of these arrays."""
+    """Places the ops of one body. `rows`: values kept in arrays; `small` and `large`: the bytes of these arrays.
 
-    def __init__(self, draft: Draft, levels: Sequence[Level]) -> None:
+    `held`: values whose rows may have any length.
+    """
+
+    def __init__(self, draft: Draft, levels: Sequence[Level], held: frozenset[int]) -> None:
         self.ops = draft.kernel.body.ops
         self.levels = levels
+        self.held = held
         self.target = draft.target
         self.rows: set[int] = set()
         self.small = 0
@@ -301,6 +317,8 @@ class _Placer:
         for p in sorted(crossing):
             again = {q for q in inner if not self.is_reduced_at(q, depth)}
             size = self.row_bytes(p, depth)
+            if size is None and p in self.held and self.recompute_cost(p, again)[0] >= EXPENSIVE:
+                self.rows.add(p)
             if p in self.rows or size is None or self.is_cheap(p, again):
                 continue
             if self.small + size <= SMALL_ROWS:

@@ -34,6 +34,7 @@ SCAN = (Recipe("scan", (cpu.scan, cpu.settle)),)
 TRANSPOSED_COLUMNS = Recipe("transposed_columns", (cpu.transposed_columns, cpu.settle))
 ROWS = (
     Recipe("rows", (cpu.rows, cpu.settle)),
+    Recipe("phases", (cpu.rows, cpu.phases, cpu.settle)),
     Recipe("strips_rows", (cpu.rows, cpu.strips, cpu.settle)),
     Recipe("rows_and_columns", (cpu.rows_and_columns, cpu.settle)),
     Recipe("side_by_side", (rows_side_by_side, cpu.settle)),

@@ -15,13 +15,15 @@ from collections.abc import Iterable, Sequence
 
 from minductor.analysis.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.analysis.function_chains import function_chain
-from minductor.analysis.strides import constant_step, step_of
+from minductor.analysis.strides import even_step, step_of
 from minductor.core.dtypes import BF16, F16
-from minductor.cost.shape_cpu import FEW_ACROSS
-from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Reduce, Store
+from minductor.core.expressions.expr import integer
+from minductor.cost.shape_cpu import FEW_ACROSS, LINE
+from minductor.ir.program.nodes import Atomic, Check, Load, Masked, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.gathers import places_of
+from minductor.passes.schedule.in_phases import FEWEST_ROWS, rows_of_block
 from minductor.passes.schedule.narrow import in_two_steps, narrow
 from minductor.passes.schedule.strips import CHAIN, SHORT
 
@@ -45,6 +47,10 @@ SCAN_BLOCKS = 32  # blocks of a scan in a block around them
 CROSSING_BLOCK, NARROW_CROSSING_BLOCK, CROSSED_BLOCK = 64, 128, 64
 BUFFER_BYTES = 16 * 1024  # of one staging buffer: half of the first-level cache
 STAGED_BYTES = 256 * 1024  # of all staging buffers; blocks are smaller beyond it
+WORD = 4  # bytes of a value; those of 16 bits are computed as wider ones
+LONGEST_IN_PHASES = 1024  # elements of a row; longer ones wait for a small part of their time
+FEW_ROWS = 64  # fewer are not worth blocks of rows
+COPY_BLOCK, LINE_BLOCK = 64, 16  # elements of a block of a transposed copy, along both axes
 
 
 def _parallel(draft: Draft, *apart: str | None) -> list[Level]:
@@ -103,15 +109,35 @@ def transpose(draft: Draft) -> Draft | None:
             break
     else:
         return None
-    along, across = _sides(draft, loads, stores)
+    is_copy = _is_copy(draft)
+    along, across = _sides_of_copy(draft) if is_copy else _sides(draft, loads, stores)
+    inner = [draft.level(crossing, "serial"), draft.level(draft.vector, "serial" if is_copy else "vector")]
     levels = (
         *_parallel(draft, crossing, draft.vector),
         draft.level(crossing, "parallel", block=along),
         draft.level(draft.vector, "parallel", block=across),
-        draft.level(crossing, "serial"),
-        draft.level(draft.vector, "vector"),
+        *(reversed(inner) if is_copy else inner),
     )
-    return draft._replace(levels=levels, staged=Staged(crossing, draft.vector, loads, stores))
+    return draft._replace(levels=levels, staged=None if is_copy else Staged(crossing, draft.vector, loads, stores))
+
+
+def _is_copy(draft: Draft) -> bool:
+    """Whether a kernel only copies elements, as they are: its blocks need no staging buffer."""
+    ops, dtypes = draft.kernel.body.ops, [touch.dtype for touch in draft.touches.touches]
+    is_pair = len(ops) == 2 and isinstance(ops[0].attrs, Load) and isinstance(ops[1].attrs, Store)
+    return is_pair and not ops[0].args and dtypes[0] == dtypes[1]
+
+
+def _sides_of_copy(draft: Draft) -> tuple[int, int]:
+    """The elements of a block of a copy along both axes: of one line each, where each row of a block is a line.
+
+    Then no line is visited twice, though rows that are a power of two apart share few sets of the cache.
+    """
+    line = LINE // draft.touches.touches[0].dtype.itemsize
+    steps = [step for touch in draft.touches.touches for step in touch.steps.values()]
+    is_of_lines = all(step is not None and (abs(step) <= 1 or step % line == 0) for step in steps)
+    side = LINE_BLOCK if is_of_lines and line <= LINE_BLOCK else COPY_BLOCK
+    return side, side
 
 
 def _sides(draft: Draft, loads: Iterable[int], stores: Iterable[int]) -> tuple[int, int]:
@@ -146,8 +172,8 @@ def _jumping_stores(draft: Draft, crossing: str, vector: str) -> frozenset[int]:
 
 def _jumps(draft: Draft, op: Op, crossing: str, vector: str) -> bool:
     """Whether an access is contiguous along one axis and strided along the other."""
-    along, across = (constant_step(op, draft.touches.axes[name].symbol) for name in (crossing, vector))
-    return along == 1 and across not in (0, 1, None)
+    along, across = (even_step(op, draft.touches.axes[name].symbol) for name in (crossing, vector))
+    return along == integer(1) and across not in (integer(0), integer(1), None)
 
 
 def share_indices(draft: Draft) -> Draft | None:
@@ -244,6 +270,29 @@ def _scatter(draft: Draft, block: int) -> Draft:
 def rows(draft: Draft) -> Draft | None:
     """Row by row: the vector loop runs along the row. Legal unless the kernel reduces rows and columns in one pass."""
     return None if _both_ways(draft) else draft._replace(levels=(*_parallel(draft), *_inner(draft, _joined(draft))))
+
+
+def phases(draft: Draft) -> Draft | None:
+    """Blocks of rows run through each phase of a row together. Legal for rows of a known length with several phases."""
+    ops, row = draft.kernel.body.ops, draft.vector
+    length = None if row is None else draft.touches.extents[row]
+    if length is None or length > LONGEST_IN_PHASES or draft.joined != (row,) or draft.touches.scanned:
+        return None
+    outer = [level for level in draft.levels if level.kind == "parallel"]
+    waiting = set[int]()  # what the result of a reduction decides
+    for position, op in enumerate(ops):
+        if isinstance(op.attrs, Reduce) or not waiting.isdisjoint(op.args):
+            waiting.add(position)
+    is_in_turn = any(row in ops[p].loop_axes and not waiting.isdisjoint(ops[p].args) for p in waiting)
+    is_simple = not any(isinstance(op.attrs, Check | Project) for op in ops)
+    if not outer or not is_in_turn or not is_simple or draft.size(*draft.kept) < FEW_ROWS:
+        return None
+    block = rows_of_block(length * max(WORD, *(touch.dtype.itemsize for touch in draft.touches.touches)))
+    rows = max(outer, key=lambda level: (min(block, draft.size(level.axis)), outer.index(level)))
+    if draft.size(rows.axis) < FEWEST_ROWS:
+        return None
+    inner = (rows._replace(block=block), rows._replace(kind="serial"), *draft.levels[len(outer) :])
+    return draft._replace(levels=(*(level for level in outer if level != rows), *inner), phased=rows.axis)
 
 
 def across_rows(draft: Draft) -> Draft | None:

@@ -71,6 +71,7 @@ class Draft(NamedTuple):
     staged: Staged | None = None
     is_both_ways: bool = False
     gathers: frozenset[int] = frozenset()  # loads at loaded places that a scalar loop makes before the vector loop
+    phased: str = ""  # the axis of the rows of which a block runs through each phase before the next one
     is_in_strips: bool = False  # whether functions that wait for each other run over strips of the vector loop
     # On a GPU: matrix products; the warps of a program, or 0 if the size of the tile decides; the most registers of a
     # thread, or 0 if the compiler decides; for each access the largest block of each axis with which it is a block of

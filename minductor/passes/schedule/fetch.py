@@ -2,7 +2,7 @@
 
 Takes a schedule and its kernel. Gives the schedule in which such a loop names its loads. Refuses nothing: a loop stays
 as it is if the row does not change with the loops around it, if fewer than two reads fall on a line of it, or if it
-does not fit half of the first-level cache.
+does not fit half of the first-level cache. Where only the call knows the sizes, it decides (`md_fetch_short`).
 
 A processor foresees neither the order of such reads nor that the next row follows. If it is asked for all lines at
 once, before it waits for the first, a gather along the rows of a large matrix takes two thirds of the time
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from minductor.analysis.strides import row_size
-from minductor.core.expressions.expr import as_int, free_symbols
+from minductor.core.expressions.expr import Expr, as_int, free_symbols
 from minductor.ir.program.loops import Loop, Schedule, edited
 from minductor.ir.program.nodes import Kernel, Load, Op
 
@@ -26,11 +26,11 @@ LARGEST = 16 * 1024  # bytes of a row, half of a first-level cache
 def fetch_rows(schedule: Schedule, kernel: Kernel) -> Schedule:
     """The schedule in which scalar loops name the loads whose rows are fetched before them."""
     ops = kernel.body.ops
-    extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
+    extents = {axis.name: axis.extent for axis in kernel.axes}
 
     def marked(loop: Loop) -> tuple[Loop]:
         count = extents[loop.axis]
-        if loop.kind != "scalar" or loop.is_blocked or count is None:
+        if loop.kind != "scalar" or loop.is_blocked:
             return (loop,)
         loads = (p for p in loop.own_positions if isinstance(ops[p].attrs, Load))
         return (replace(loop, fetched=tuple(p for p in loads if _reads_a_row(ops[p], loop.axis, count, ops))),)
@@ -38,11 +38,14 @@ def fetch_rows(schedule: Schedule, kernel: Kernel) -> Schedule:
     return replace(schedule, steps=edited(schedule.steps, marked))
 
 
-def _reads_a_row(op: Op, along: str, count: int, ops: Sequence[Op]) -> bool:
-    """Whether a load reads at `count` loaded places in a row that other loops choose, so that most lines are read."""
+def _reads_a_row(op: Op, along: str, count: Expr, ops: Sequence[Op]) -> bool:
+    """Whether a load reads `count` loaded places in a row that other loops choose, so that most lines may be read."""
     assert isinstance(op.attrs, Load) and op.dtype is not None
     size = row_size(op, ops)
     axes = [s.name for s in free_symbols(op.attrs.index) if s.kind == "axis"]
     if size is None or not axes or along in axes:
         return False
-    return size * op.dtype.itemsize <= min(LARGEST, LINE * count // 2)
+    known, reads = as_int(size), as_int(count)
+    if known is None or reads is None:
+        return True
+    return known * op.dtype.itemsize <= min(LARGEST, LINE * reads // 2)

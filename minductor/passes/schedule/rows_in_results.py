@@ -7,7 +7,8 @@ has the index of the store: stage `memory` could not put the result in place of 
 
 The lines of a result are then in the cache when the result is written: they were fetched while the row was computed,
 which takes longer than to fetch them. A softmax of long rows takes three quarters of the time (benchmarks/paired.md).
-Arrays of short rows stay in the first-level cache, and cost nothing.
+Arrays of short rows stay in the first-level cache, and cost nothing. Rows of a length that only the call knows fit no
+array, and are computed again where no result holds them.
 """
 
 from __future__ import annotations
@@ -22,14 +23,26 @@ from minductor.passes.schedule.draft import Draft
 SHORT = 3 * 1024  # bytes of a row, up to which it stays in an array
 
 
-def keep_in_results(schedule: Schedule, draft: Draft) -> Schedule:
-    """The schedule with rows paired with stores; each store is of one row."""
+def keep_in_results(schedule: Schedule, draft: Draft, held: frozenset[int] = frozenset()) -> Schedule:
+    """The schedule with rows paired with stores; each store is of one row. `held`: those that may have any length."""
     pairs: dict[int, int] = {}
+    length = None if draft.vector is None else draft.touches.extents[draft.vector]
+    kept = [p for p in reversed(schedule.kept_rows) if length is not None or p in held]
     for store in _stores(draft):
-        rows = (p for p in reversed(schedule.kept_rows) if p not in pairs and _fits(p, store, schedule.steps, draft))
+        rows = (p for p in kept if p not in pairs and _fits(p, store, schedule.steps, draft))
         if (row := next(rows, None)) is not None:
             pairs[row] = store
     return replace(schedule, rows_in_results=tuple(sorted(pairs.items())))
+
+
+def held_by_results(draft: Draft) -> frozenset[int]:
+    """The values of which a row may lie where a store writes, if only the call knows how long rows are."""
+    if draft.vector is None or draft.touches.extents[draft.vector] is not None or draft.touches.scanned:
+        return frozenset()
+    ops = draft.kernel.body.ops
+    stores = [ops[p] for p in _stores(draft)]
+    alike = {(ops[store.args[0]].dtype, frozenset(store.axes)) for store in stores}
+    return frozenset(p for p, op in enumerate(ops) if op.attrs is None and (op.dtype, frozenset(op.axes)) in alike)
 
 
 def _stores(draft: Draft) -> Iterator[int]:
@@ -53,8 +66,10 @@ def _fits(row: int, store: int, steps: Sequence[Step], draft: Draft) -> bool:
     """Whether the elements of a row may lie where the store writes."""
     ops, extents = draft.kernel.body.ops, draft.touches.extents
     value, dtype = ops[row], ops[row].dtype
-    extent = extents[draft.vector] if draft.vector in value.axes else None
-    if dtype is None or extent is None or extent * dtype.itemsize <= SHORT or set(value.axes) != set(ops[store].axes):
+    if dtype is None or draft.vector not in value.axes or set(value.axes) != set(ops[store].axes):
+        return False
+    extent = extents[draft.vector]
+    if extent is not None and extent * dtype.itemsize <= SHORT:
         return False
     return dtype == ops[ops[store].args[0]].dtype and _is_read_before(row, store, steps, ops)
 

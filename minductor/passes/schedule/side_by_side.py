@@ -10,7 +10,7 @@ The sum of a row has the same bits as along a vector loop: it has the same lanes
 
 from __future__ import annotations
 
-from minductor.core.dtypes import BF16, F32
+from minductor.core.dtypes import BF16, F16, F32
 from minductor.ir.program.nodes import Constant, Load, Op, Reduce, Round, Store
 from minductor.passes.schedule.draft import Draft, Staged
 
@@ -19,6 +19,7 @@ FEW_ROWS = 64  # fewer are not worth the transposing
 # A row by itself waits for the join of its lanes before each further reduction. That costs more than transposing if the
 # row is short and has two reductions in turn.
 SHORT_ROW = 40  # elements; a softmax of rows of 40 in the cache is a fifth faster so, one outside of it no slower
+SHORT_ROW_OF_BF16 = 64  # as the elements are transposed, they are widened too: a softmax of 64 is a fifth faster
 IN_TURN = 2  # reductions
 
 
@@ -28,7 +29,9 @@ def rows_side_by_side(draft: Draft) -> Draft | None:
     if row is None or draft.joined != (row,) or draft.touches.scanned:
         return None
     length = draft.touches.extents[row]
-    if length is None or not 1 < length <= SHORT_ROW or _reductions_in_turn(draft) < IN_TURN:
+    is_narrow = any(touch.dtype == BF16 for touch in draft.touches.touches)
+    most = SHORT_ROW_OF_BF16 if is_narrow else SHORT_ROW
+    if length is None or not 1 < length <= most or _reductions_in_turn(draft) < IN_TURN:
         return None
     beside = max(draft.kept, key=lambda name: (_share_used(draft.size(name)), draft.kept.index(name)), default=None)
     if beside is None or draft.size(*draft.kept) < FEW_ROWS:
@@ -67,7 +70,7 @@ def _staged(draft: Draft, row: str, beside: str) -> Staged | None:
     for position, op in enumerate(ops):
         if isinstance(op.attrs, Load | Store):
             touch = next(accesses)
-            if touch.dtype not in (F32, BF16):
+            if touch.dtype not in (F32, BF16, F16):
                 return None
             along, across = touch.steps[row], touch.steps[beside]
             if along == 0 or across == 0:
@@ -76,7 +79,7 @@ def _staged(draft: Draft, row: str, beside: str) -> Staged | None:
                 return None
             if isinstance(op.attrs, Load) and not op.args:
                 loads.add(position)
-            elif isinstance(op.attrs, Store) and touch.dtype == F32 and {row, beside} <= {*ops[op.args[0]].axes}:
+            elif isinstance(op.attrs, Store) and {row, beside} <= {*ops[op.args[0]].axes}:
                 stores.add(position)
             else:
                 return None

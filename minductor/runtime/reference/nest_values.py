@@ -193,7 +193,7 @@ class NestValues(KernelRun):
             spans[n] = self.part[n]
             if self.is_gpu:
                 raise self.fail(f"{self.named(position)} needs an accumulator for each element of {self.names[n]}")
-            if not self.is_bounded[n]:
+            if not self.is_bounded[n] and position not in self.rows_in_results:
                 raise self.fail(f"the array of {self.named(position)} over {self.names[n]} has no bounded size")
         return tuple(spans), bool(missing)
 

@@ -86,19 +86,30 @@ class Array:
         return f"{loops}{self.element()} = {text};"
 
 
+@dataclass(frozen=True, slots=True)
+class InResult:
+    """A row that lies where a store will write: it may have any length. `text`: its element."""
+
+    text: str
+
+    def element(self) -> str:
+        return self.text
+
+
 class _Nest:
     """The statements of one kernel."""
 
     def __init__(self, kernel: Kernel, dtypes: Mapping[str, DType]) -> None:
         assert kernel.schedule is not None
         self.ops, self.dtypes, self.rows = kernel.body.ops, dtypes, kernel.schedule.kept_rows
+        self.results = dict(kernel.schedule.rows_in_results)
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.lines: list[str] = []
         self.indent, self.count = "", 0
         # What can be named here: values, the totals of reductions, and rows that outlive the loop that computes them.
         self.names: dict[int, str] = {}
         self.totals: dict[int, tuple[Array, ...]] = {}
-        self.kept: dict[int, Array] = {}
+        self.kept: dict[int, Array | InResult] = {}
         # Axes of which a point is known here, or a block: where it begins and ends, and its size.
         self.open: frozenset[str] = frozenset()
         self.blocks: dict[str, tuple[str, str, int]] = {}
@@ -116,12 +127,18 @@ class _Nest:
     def steps(self, steps: Sequence[Step]) -> None:
         for position in self.rows:
             if position not in self.kept and _outlives(position, steps, self.ops):
-                self.kept[position] = self.declared(TYPES[self.dtype(position).name], self.ops[position].axes)
+                self.kept[position] = self.row(position)
         for step in steps:
             if isinstance(step, Loop):
                 self.loop(step)
             else:
                 self.compute(step)
+
+    def row(self, position: int) -> Array | InResult:
+        op, store = self.ops[position], self.ops[self.results.get(position, position)].attrs
+        if isinstance(store, Store):
+            return InResult(f"{store.ref.storage}[{index(store.index)}]")
+        return self.declared(TYPES[self.dtype(position).name], op.axes)
 
     def loop(self, loop: Loop) -> None:
         started = [position for position in loop.carries if position not in self.totals]

@@ -8,7 +8,7 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
     float x0_row[200];
     float max1_lanes[64];
     for (int l = 0; l < 64; ++l) max1_lanes[l] = -MD_INF;
-    md_masked_lanes<64>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
+    md_masked_lanes<64, 4>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
       const float x2 = (on ? in0[200 * i0 + i1] : (float)0);
       max1_lanes[l] = on ? md_maximum_f32(max1_lanes[l], x2) : max1_lanes[l];
     });
@@ -18,7 +18,7 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
     const float max1 = max1_lanes[0];
     float sum3_lanes[64];
     for (int l = 0; l < 64; ++l) sum3_lanes[l] = 0.0f;
-    md_masked_lanes<64>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
+    md_masked_lanes<64, 4>(0, 200, [&](int64_t i1, int l, bool on) MD_LAMBDA {
       const float x2 = (on ? in0[200 * i0 + i1] : (float)0);
       const float x4 = x2 - max1;
       const float x0 = md_exp_nonpositive_f32(x4);

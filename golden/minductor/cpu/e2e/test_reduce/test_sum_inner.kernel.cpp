@@ -8,7 +8,7 @@ extern "C" int64_t fused_mul_sum_0(const float* __restrict in0, float* __restric
   for (int64_t i0 = 0; i0 < 64; ++i0) {
     float sum0_lanes[64];
     for (int l = 0; l < 64; ++l) sum0_lanes[l] = 0.0f;
-    md_masked_lanes<64>(0, 100, [&](int64_t i1, int l, bool on) MD_LAMBDA {
+    md_masked_lanes<64, 4>(0, 100, [&](int64_t i1, int l, bool on) MD_LAMBDA {
       const float x1 = (on ? in0[100 * i0 + i1] : (float)0);
       const float x2 = x1 * 2.0f;
       sum0_lanes[l] = on ? sum0_lanes[l] + x2 : sum0_lanes[l];
