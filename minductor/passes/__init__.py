@@ -10,7 +10,7 @@ Each stage is a package, and one function in the file of the same name: `stage(p
 - `loop_order`: fusion of kernels that match only with split, merged or unrolled loops;
 - `split`: long reductions in parts, which keep all of a GPU busy;
 - `order`: in which order nodes run, for a low peak of memory;
-- `merge_axes`: fewer and longer axes for each kernel;
+- `merge_axes`: fewer and longer axes for each kernel, and on a CPU one for each part that an index tells apart;
 - `schedule`: the loop nest of each kernel on a CPU, its tiles on a GPU, and matrix products by a library;
 - `bundle`: kernels that do the same to different tensors, or join the results of another kernel, as one launch;
 - `access`: how each load and store addresses memory;

@@ -19,16 +19,15 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from minductor.analysis.domain import extents_of, is_bent
-from minductor.core.dtypes import DType
+from minductor.analysis.domain import extents_of
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, linear
-from minductor.core.expressions.rewrite import simplify
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Axis, Kernel, Load, Program, Reduce, Scan, axis_over
+from minductor.ir.program.nodes import Kernel, Program, Reduce, Scan
 from minductor.passes.loop_order.whole_concat import whole_concat
 from minductor.passes.rewriting.greedy_fusion import GreedyFusion
 from minductor.passes.rewriting.join_kernels import common_accesses
 from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
+from minductor.passes.rewriting.split_axes import with_split_axes
 from minductor.target import Env
 
 MAX_COPIES = 4  # of a body, when a loop is unrolled
@@ -113,35 +112,20 @@ def split_extents(walk: Walk, others: Sequence[Walk]) -> tuple[int, ...]:
 def _with_finer_loops(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) -> _FinerLoops:
     """The kernel with the axes of an index split where `others` begin or end; the axis of a scan stays whole."""
     scanned = {op.attrs.axis for op in kernel.body.ops if isinstance(op.attrs, Scan)}
-    axes: list[Axis] = []
-    mapping: dict[Symbol, Expr] = {}
+    found = {s: split_extents(walk, others) for s, walk in walks.items() if s.name not in scanned}
+    sizes = {axis: [as_expr(part) for part in parts] for axis, parts in found.items() if parts}
+    if not sizes:
+        return _FinerLoops(kernel, walks)
+    split, made = with_split_axes(kernel, sizes)
     finer: dict[Symbol, Walk] = {}
     for axis in kernel.axes:
-        walk = walks.get(axis.symbol)
-        sizes = () if walk is None or axis.name in scanned else split_extents(walk, others)
-        at = as_expr(0)
-        for place, size in enumerate(sizes):
-            axes.append(axis_over(f"i{len(axes)}", as_expr(size)))
-            made = axes[-1].symbol
-            step = prod(sizes[place + 1 :])
-            at = at + step * made
-            finer[made] = step * walks[axis.symbol][0], as_expr(size)
-        if not sizes:
-            axes.append(axis_over(f"i{len(axes)}", axis.extent))
-            at = axes[-1].symbol
-            if walk is not None:
-                finer[at] = walk
-        mapping[axis.symbol] = at
-    if len(axes) == len(kernel.axes):
-        return _FinerLoops(kernel, walks)
-    extents = extents_of(axes)
-    builder = Builder([axis.symbol for axis in axes], extents)
-
-    def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
-        return b.load(wanted.ref, simplify(wanted.index, extents), dtype) if is_bent(wanted.index) else None
-
-    builder.splice(kernel.body, mapping, load)
-    return _FinerLoops(replace(kernel, axes=tuple(axes), body=builder.build()), finer)
+        if axis.symbol not in walks:
+            continue
+        stride, extent = walks[axis.symbol]
+        parts = sizes.get(axis.symbol, [extent])
+        for place, (new, size) in enumerate(zip(made[axis.symbol], parts, strict=True)):
+            finer[new] = prod(parts[place + 1 :], start=as_expr(1)) * stride, size
+    return _FinerLoops(split, finer)
 
 
 # --- unrolling ------------------------------------------------------------------------------------------------------
