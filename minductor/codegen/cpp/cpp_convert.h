@@ -47,7 +47,7 @@ MD_INLINE uint16_t md_f32_to_f16(float x) {
 #ifdef MD_STRIP
 typedef float md_strip_f32 __attribute__((vector_size(4 * MD_STRIP), aligned(4), may_alias));
 typedef int16_t md_strip_f16 __attribute__((vector_size(2 * MD_STRIP), aligned(2), may_alias));
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__clang__)  // which spells the pointer otherwise
 MD_INLINE md_strip_f16 md_strip_rest(const uint16_t* in, int count) {
   return __builtin_ia32_loaddquhi256_mask((const short*)in, (md_strip_f16){}, (uint16_t)((1u << count) - 1));
 }
