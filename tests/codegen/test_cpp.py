@@ -35,7 +35,7 @@ from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, integers, randn, softmax
-from tests.passes.step_cases import gathered_rows
+from tests.passes.step_cases import gathered_rows, transposed
 from tests.rows import schedule
 from tests.verifying import verify
 
@@ -271,6 +271,18 @@ def test_elements_of_every_size_are_transposed_in_registers(tmp_path: Path) -> N
         (result,) = launch(library, name, each, threads=2)[1]
         expected = each.tensors["a"].t() + each.tensors.get("b", 0)
         assert torch.equal(result, expected), name
+
+
+def test_loops_over_whole_axes_stay_loops() -> None:
+    """Their order may matter, and a call transposes blocks."""
+    program = case_of(transposed(70, 90)).program
+    (kernel,) = schedule(program, CPU).nodes
+    assert isinstance(kernel, Kernel) and "md_copy_transposed(in0" in text_of(replace(program, nodes=(kernel,)), "f")
+    whole = parse_schedule("serial i0 {\n  serial i1 {\n    %0 %1\n  }\n}")
+    made = replace(program, nodes=(replace(kernel, schedule=whole),))
+    assert (
+        "for (int64_t i1 = 0; i1 < 70; ++i1)" in (text := text_of(made, "f")) and "md_copy_transposed(in0" not in text
+    )
 
 
 @pytest.mark.parametrize(

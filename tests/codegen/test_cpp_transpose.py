@@ -67,17 +67,19 @@ def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str
         check(functions[f"move_{type}"], given, dtype)
         for width in (41, page - 1, page, page + 3):  # rows about a page apart share few sets of the cache
             check(functions[f"copy_{type}"], given, dtype, width=width)
+            check(functions[f"copy_{type}"], given.t().contiguous(), dtype, width=width)
 
 
 def check(move: Callable[..., object], given: Tensor, dtype: torch.dtype, *, width: int = 41, filled: int = 1) -> None:
     """Moves blocks of all sizes. `filled`: a row may be filled up to a multiple of so many elements."""
-    for rows in (0, 1, 3, 4, 8, 15, 16, 17, 32, 40):
-        for columns in (0, 1, 4, 7, 16, 33, 80):
-            made = torch.full((80, width), 99, dtype=dtype)
+    height, length = given.shape
+    for rows in (n for n in (0, 1, 3, 4, 8, 15, 16, 17, 32, 40, 65, 80) if n <= height):
+        for columns in (n for n in (0, 1, 4, 7, 16, 33, 40, 80) if n <= length):
+            made = torch.full((length, max(width, height)), 99, dtype=dtype)
             pointers = [ctypes.c_void_p(t.data_ptr()) for t in (given, made)]
-            size = [ctypes.c_int64(n) for n in (80, rows, columns, width)]
+            size = [ctypes.c_int64(n) for n in (length, rows, columns, made.stride(0))]
             move(pointers[0], *size[:3], pointers[1], size[3])
-            expected = torch.full((80, width), 99, dtype=dtype)
+            expected = torch.full_like(made, 99)
             expected[:columns, :rows] = given[:rows, :columns].t().to(dtype)
             made[:columns, rows : -(-rows // filled) * filled] = 99
             assert torch.equal(made, expected), (rows, columns)

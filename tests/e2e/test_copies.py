@@ -54,8 +54,8 @@ ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-# Rows of 4096 elements share few sets of the cache; rows of 64 and 128 are whole lines.
-SIZES = [(66, 150), (64, 128), (130, 4096)]
+# Rows of 4096 elements share few sets of the cache; rows of 64 and 128 are whole lines; few long rows are one block.
+SIZES = [(66, 150), (64, 128), (130, 4096), (4094, 4)]
 EACH_SIZE = [torch.float32, torch.float64, torch.bfloat16, torch.uint8]  # of elements
 
 

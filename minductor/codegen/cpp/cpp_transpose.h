@@ -87,8 +87,8 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = r < tiled_rows ? tiled_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide<U>(in[r * in_stride + c]);
 }
-// As md_transpose, from memory to memory, of at most 64 rows. If rows of `out` are about a multiple of 4 KiB apart, they
-// share few sets of the cache, so a line that is written in parts would leave it in between: an array gathers its parts.
+// As md_transpose, from memory to memory. If rows of `out` are about a multiple of 4 KiB apart, they share few sets of the
+// cache, so a line that is written in parts would leave it in between: an array gathers its parts.
 //@ md_copy_transposed : md_transpose
 template <class T>
 void md_copy_transposed(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
@@ -97,12 +97,13 @@ void md_copy_transposed(const T* in, int64_t in_stride, int64_t rows, int64_t co
   if (!is_crowded || (md_tile_side(sizeof(T)) == LINE && out_stride % LINE == 0))
     return md_transpose(in, in_stride, rows, columns, out, out_stride);
   T block[SIDE * SIDE];
-  for (int64_t start = 0; start < columns; start += SIDE) {
-    const int64_t stop = start + SIDE < columns ? start + SIDE : columns;
-    md_transpose(in + start, in_stride, rows, stop - start, block, SIDE);
-    for (int64_t c = start; c < stop; ++c)
-      for (int64_t r = 0; r < rows; ++r) out[c * out_stride + r] = block[(c - start) * SIDE + r];
-  }
+  for (int64_t row = 0; row < rows; row += SIDE)
+    for (int64_t column = 0; column < columns; column += SIDE) {
+      const int64_t high = rows - row < SIDE ? rows - row : SIDE, wide = columns - column < SIDE ? columns - column : SIDE;
+      md_transpose(in + row * in_stride + column, in_stride, high, wide, block, SIDE);
+      for (int64_t c = 0; c < wide; ++c)
+        for (int64_t r = 0; r < high; ++r) out[(column + c) * out_stride + row + r] = block[c * SIDE + r];
+    }
 }
 // As md_transpose, from floats to 16 bits: a band of columns at a time becomes rows, which `round(in, count, out)` rounds.
 //@ md_transpose_to : md_transpose

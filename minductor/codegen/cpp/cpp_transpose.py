@@ -47,9 +47,14 @@ def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: 
 
 
 def transposed_copy(ops: Sequence[Op], values: Values, ends: Ends) -> str:
-    """The call that copies a block from memory to memory, if the ops are a load and a store of what it loads."""
+    """The call that copies a block from memory to memory, if the ops are a load and a store of what it loads.
+
+    Loops over whole axes stay loops: a recipe that transposes has a block of one axis at least, and the order of others
+    may matter.
+    """
     load, store = (op.attrs for op in ops) if len(ops) == 2 else (None, None)
-    if not isinstance(load, Load) or not isinstance(store, Store) or ops[0].args:
+    is_block = any(start != "0" for start, _ in ends.values())
+    if not isinstance(load, Load) or not isinstance(store, Store) or ops[0].args or not is_block:
         return ""
     source, target = (values.storages[attrs.ref.storage] for attrs in (load, store))
     for outer, inner in permutations(ends):

@@ -18,6 +18,7 @@ from minductor.analysis.function_chains import function_chain
 from minductor.analysis.strides import even_step, step_of
 from minductor.core.dtypes import BF16, F16
 from minductor.core.expressions.expr import integer
+from minductor.cost.shape import WORD
 from minductor.cost.shape_cpu import FEW_ACROSS, LINE
 from minductor.ir.program.nodes import Atomic, Check, Load, Masked, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
@@ -25,6 +26,7 @@ from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.gathers import places_of
 from minductor.passes.schedule.in_phases import FEWEST_ROWS, rows_of_block
 from minductor.passes.schedule.narrow import in_two_steps, narrow
+from minductor.passes.schedule.side_by_side import FEW_ROWS
 from minductor.passes.schedule.strips import CHAIN, SHORT
 
 PARTS = 64  # the largest number of parts of a reduced axis
@@ -47,9 +49,7 @@ SCAN_BLOCKS = 32  # blocks of a scan in a block around them
 CROSSING_BLOCK, NARROW_CROSSING_BLOCK, CROSSED_BLOCK = 64, 128, 64
 BUFFER_BYTES = 16 * 1024  # of one staging buffer: half of the first-level cache
 STAGED_BYTES = 256 * 1024  # of all staging buffers; blocks are smaller beyond it
-WORD = 4  # bytes of a value; those of 16 bits are computed as wider ones
 LONGEST_IN_PHASES = 1024  # elements of a row; longer ones wait for a small part of their time
-FEW_ROWS = 64  # fewer are not worth blocks of rows
 COPY_BLOCK, LINE_BLOCK = 64, 16  # elements of a block of a transposed copy, along both axes
 
 

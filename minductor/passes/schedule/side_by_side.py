@@ -15,7 +15,7 @@ from minductor.ir.program.nodes import Constant, Load, Op, Reduce, Round, Store
 from minductor.passes.schedule.draft import Draft, Staged
 
 SIDE = 16  # rows of a block: the widest vector of four-byte values
-FEW_ROWS = 64  # fewer are not worth the transposing
+FEW_ROWS = 64  # fewer are not worth blocks of rows
 # A row by itself waits for the join of its lanes before each further reduction. That costs more than transposing if the
 # row is short and has two reductions in turn.
 SHORT_ROW = 40  # elements; a softmax of rows of 40 in the cache is a fifth faster so, one outside of it no slower

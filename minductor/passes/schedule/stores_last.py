@@ -4,8 +4,8 @@ Takes a placed schedule and the ops of the body. Gives the schedule in which eac
 order. Refuses nothing: a loop stays as it is if it has one store or more than MOST, or if it loads what it stores.
 
 Large tensors begin at the same place of a page of memory. A processor that compares the last 12 bits of addresses then
-takes a load behind a store of the same iteration for a load of what was stored, and lets it wait: the concatenation of
-two matrices of 2048 x 1024 takes 1.5 times as long.
+takes a load behind a store of the same iteration for a load of what was stored, and lets it wait: loops that interleave
+two matrices of 2048 x 1024 take 0.63 ms for 0.59.
 """
 
 from __future__ import annotations
