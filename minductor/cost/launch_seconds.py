@@ -67,18 +67,21 @@ class LaunchPrices:
         both, a, b = found[max(range(len(found)), key=shares.__getitem__)]
         return Slower("launches", both, a + b)
 
-    def finished(self, one: Launch, other: Launch) -> Slower:
-        """One launch on a GPU, in which the last program of `one` does the work of `other`, beside both launches.
+    def finished(self, one: Launch, other: Launch, alone: Launch, blocks: int) -> Slower:
+        """One launch on a GPU, in which the last program of `one` does the work of `other`, beside `one` and `alone`.
 
         The last program has the machine for itself, as the programs of a small launch have. Each program first waits
-        until its results are stored, then for the counter.
+        until its results are stored, then for the counter, of which each of the `blocks` of `other` has one.
         """
         assert one.demand is not None and other.demand is not None
         machine = self.target.machine or NOMINAL
-        last = other.demand._replace(programs=1, longest=other.demand.working).cost(self.target)
-        counting = 2 * machine.cache_latency + one.demand.programs * machine.atomic
-        together = one.seconds[0] + counting + last.seconds - last.launch
-        return Slower("launches", together, one.seconds[0] + other.seconds[0])
+        longest = other.demand.working / blocks
+        last = other.demand._replace(programs=blocks, longest=longest).cost(self.target)
+        counting = 2 * machine.cache_latency + one.demand.programs / blocks * machine.atomic
+        together = (
+            one.seconds[0] + counting + _second_wave(one.demand, blocks, self.target) + last.seconds - last.launch
+        )
+        return Slower("launches", together, one.seconds[0] + alone.seconds[0])
 
     def _priced(self, kernel: Kernel) -> Launch:
         if self.target.is_gpu:
@@ -106,3 +109,13 @@ class LaunchPrices:
             number = numbers.setdefault(attrs.ref.storage, len(numbers))
             return op.name, op.args, op.axes, number, attrs.index
         return op
+
+
+def _second_wave(demand: Demand, blocks: int, target: Target) -> float:
+    """What it costs that a launch whose programs all run at once has a little less room, if that is so.
+
+    What its programs do at the end takes registers of all of them. A sum of 1,000 columns, of 1,024 programs where
+    1,056 have room, took 11.7 us on an H200, and 9.9 us in two launches.
+    """
+    room = demand.resident * target.multiprocessors
+    return demand.longest if blocks > 1 and room - target.multiprocessors < demand.programs <= room else 0.0

@@ -80,15 +80,24 @@ def test_the_last_program_does_the_work_of_a_small_kernel() -> None:
     prices, (large, small, wide) = launches(GPU, (512, 512), (16, 16), (64, 512))
     machine = GPU.target.machine
     assert machine is not None and large.demand is not None and wide.demand is not None
-    found = prices.finished(large, small)
+    found = prices.finished(large, small, small, 1)
     assert found.other == large.seconds[0] + small.seconds[0]
     counting = 2 * machine.cache_latency + large.demand.programs * machine.atomic
     assert found.this == pytest.approx(found.other - machine.launch + counting)
     assert wide.demand.programs > 8
-    assert prices.finished(large, wide).this > found.this + 7 * wide.demand.longest
+    assert prices.finished(large, wide, wide, 1).this > found.this + 7 * wide.demand.longest
+
+
+def test_blocks_are_finished_side_by_side() -> None:
+    """Each block has its own counter and program; what stays apart may have another price."""
+    prices, (large, small, wide) = launches(GPU, (512, 512), (16, 16), (64, 512))
+    assert wide.demand is not None
+    one, all_blocks = (prices.finished(large, wide, small, blocks) for blocks in (1, wide.demand.programs))
+    assert all_blocks.other == one.other == large.seconds[0] + small.seconds[0]
+    assert all_blocks.this < one.this - 7 * wide.demand.longest
 
 
 def test_more_programs_count_longer() -> None:
     prices, (small, *pair) = launches(GPU, (16, 16), (2048, 1024), (4096, 1024))
-    saved = [found.other - found.this for found in (prices.finished(each, small) for each in pair)]
+    saved = [found.other - found.this for found in (prices.finished(each, small, small, 1) for each in pair)]
     assert saved[0] > saved[1]

@@ -23,7 +23,8 @@ from pytest_plugin.adapters import FreshStore
 from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.compiled import Compile
 
-LAST = "tl.atomic_add(counter, 1, sem='acq_rel', scope='gpu') == tl.num_programs(0) - 1:"
+LAST = "tl.atomic_add(counter"
+LASTS = ("tl.atomic_add(counter, ", "tl.atomic_add(counter + ")  # of all programs, and of those for a block of columns
 LENGTH = 1 << 17
 NEVER = 1e9  # as `finish.TIE`: no launch is worth saving
 
@@ -39,6 +40,18 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "mse_loss": (F.mse_loss, lambda: (torch.randn(512, 300), torch.randn(512, 300))),
     "two": (lambda x, y: (x.sum() * 2, y.amax()), lambda: (torch.randn(LENGTH), torch.randn(LENGTH))),
     "rows": (lambda x: x.sum(1), lambda: (torch.randn(4, LENGTH),)),
+    "columns": (lambda x: x.sum(0), lambda: (torch.randn(4096, 192),)),
+    "odd columns": (lambda x: (x * 2).sum(0), lambda: (torch.randn(4099, 77).bfloat16(),)),
+    "variances of columns": (lambda x: x.var(0), lambda: (torch.randn(4100, 65),)),
+    "greatest of columns": (lambda x: x.max(0), lambda: (torch.randint(-9, 9, (5000, 33)),)),
+    "two of columns": (
+        lambda x, y: (x.sum(0) + 1, (x * y).sum(0)),
+        lambda: (torch.randn(3000, 70), torch.randn(3000, 70)),
+    ),
+    "channels": (
+        lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, True)),
+        lambda: (torch.randn(8, 36, 24, 24).to(memory_format=torch.channels_last), torch.randn(36), torch.randn(36)),
+    ),
     "normed": (lambda x: x / x.norm(), lambda: (torch.randn(LENGTH),)),
 }
 
@@ -119,11 +132,19 @@ def test_text(compiled: Compile) -> None:
     compiled(lambda x: (x * x).mean(), torch.randn(1024, 1024))
 
 
+@pytest.mark.devices("compile:sm_90")
+@pytest.mark.counts(kernels=1, spills=0, externs=0)
+@pytest.mark.golden(level="canonical")
+def test_text_of_columns(compiled: Compile) -> None:
+    compiled(lambda x: (x * x).sum(0), torch.randn(8192, 512))
+
+
 # --- on a GPU -------------------------------------------------------------------------------------------------------
 
 
 def loss(x: Tensor, y: Tensor) -> Tensor:
-    return F.mse_loss(x, y) + (x * y).sum()
+    """Two sums of parts: the one of all elements, the other of columns."""
+    return F.mse_loss(x, y) + (x + 2 * y).view(-1, 256).sum(0).amax()
 
 
 def whole(device: Device, length: int = 1 << 20, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -134,7 +155,7 @@ def whole(device: Device, length: int = 1 << 20, seed: int = 0) -> tuple[Tensor,
 
 @pytest.fixture
 def counted(fresh_store: FreshStore) -> Callable[..., Tensor]:
-    """The loss as one kernel with a counter."""
+    """The loss with a counter for all programs, and one for each block of columns."""
     torch._dynamo.reset()
     seen: list[Compiled] = []
     compiler = Compiler(observer=seen.append)
@@ -142,7 +163,7 @@ def counted(fresh_store: FreshStore) -> Callable[..., Tensor]:
 
     def call(x: Tensor, y: Tensor) -> Tensor:
         result = made(x, y)
-        assert any(LAST in text for each in seen for text in each.sources.values())
+        assert all(any(last in text for each in seen for text in each.sources.values()) for last in LASTS)
         return result
 
     return call
@@ -241,7 +262,11 @@ def test_the_tuner_tries_other_launches(device: Device, fresh_store: FreshStore)
 @pytest.mark.devices("cuda")
 def test_one_launch_and_two_give_the_same_bits(device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     inputs = [torch.randn(length, device=device) for length in (1 << 16, 100_003, 1 << 20, 1 << 22)]
-    functions: list[Callable[[Tensor], Any]] = [torch.sum, torch.var, lambda x: (x.exp().mean(), x.argmax())]
+    functions: list[Callable[[Tensor], Any]] = [
+        torch.sum,
+        torch.var,
+        lambda x: (x.exp().mean(), x.argmax()),
+    ]
     seen: list[Compiled] = []
 
     def result(fn: Callable[[Tensor], Any], x: Tensor, folder: str) -> Any:

@@ -318,6 +318,13 @@ def test_sums_of_parts_on_a_gpu(compiled: Compile) -> None:
     compiled(lambda x: x.sum(), torch.randn(1 << 17))
 
 
+@pytest.mark.must_fail_under("gpu-finished-early", "gpu-blocks-counted-together", "gpu-counter-kept")
+@pytest.mark.devices("interpret")
+@canonical
+def test_sums_of_columns_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x: x.sum(0), torch.randn(2048, 128))
+
+
 @pytest.mark.must_fail_under("gpu-wrong-end")
 @pytest.mark.devices("interpret")
 @canonical

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from minductor.core.errors import VerifyError
-from minductor.core.expressions.expr import symbol
+from minductor.core.expressions.expr import as_int, symbol
 from minductor.ir.plan.plan_text import print_plan
 from minductor.ir.program.bundled import bundled_kernels
 from minductor.ir.program.choices import defaults
+from minductor.ir.program.loops import loops
 from minductor.ir.program.nodes import FusionRefusal, Kernel, MergedKernel, NodeNote, Program, reads, writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
@@ -103,12 +104,114 @@ def test_a_size_of_the_call() -> None:
 
 
 def test_rows_that_one_program_joins() -> None:
-    """A program for each block of rows would be several programs."""
     s = Sketch()
-    few = finished(s.done(s.reduce("sum", s.input(16, 1 << 17), 1)))
+    assert finishing(finished(s.done(s.reduce("sum", s.input(16, 1 << 17), 1)))) == [1]
+
+
+# --- columns: the last program of each block finishes it --------------------------------------------------------------
+
+
+def columns(rows: int, count: int) -> Program:
     s = Sketch()
-    many = finished(s.done(s.reduce("sum", s.input(4096, 1000), 0)))
-    assert (finishing(few), finishing(many)) == ([1], [0, 0])
+    return s.done(s.reduce("sum", s.input(rows, count), 0))
+
+
+@pytest.mark.parametrize(("rows", "count"), [(4096, 1000), (25088, 256), (100352, 64)])
+def test_sums_of_columns_are_one_launch(rows: int, count: int) -> None:
+    made = finished(columns(rows, count))
+    (kernel,) = kernels(made)
+    assert kernel.schedule is not None
+    assert (kernel.schedule.finishing, kernel.schedule.finishing_blocks) == (1, "i1")
+    first, last = (loop for loop in loops(kernel.schedule.steps) if loop.kind == "grid" and loop.block > 1)
+    assert (first.axis, first.block) == ("i1", last.block)
+    assert {axis.name: as_int(axis.extent) for axis in kernel.axes}[last.axis] == count
+    (note,) = (n for n in made.notes if isinstance(n, NodeNote) and n.stage == "bundle")
+    assert str(note).startswith("k0: the last of its programs for each block does the work of k0_join (")
+
+
+def test_long_sums_of_columns_are_two_launches() -> None:
+    """One launch saves too little of a long one."""
+    assert finishing(finished(columns(1 << 17, 4096))) == [0, 0]
+
+
+def test_more_blocks_than_counters_are_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minductor.passes.bundle.finish.COUNTERS", 31)
+    assert finishing(finished(columns(4096, 31 * 32))) == [1]
+    assert finishing(finished(columns(4096, 31 * 32 + 1))) == [0, 0]
+
+
+COLUMNS = """program inference
+  input arg0: f32[64, 512] stride [512, 1] cpu
+  input arg1: f32[512] stride [1] cpu
+  buffer buf0: f32[64, 512] stride [512, 1] cpu
+  buffer buf1: f32[512] stride [1] cpu
+  kernel k0 (i0: 64, i1: 512) from neg = aten.neg.default
+    schedule {{
+      grid i0 by 1 {{
+        grid i1 by 32 {{
+          %0 %1 %2 %3 %4
+        }}
+      }}
+      recipe columns
+    }}
+    choice warps bits 4 of (4, 8)
+    %0 = load arg0@0[512*i0 + i1] : f32 {{i0 i1}}
+    %1 = load arg1@0[i1] : f32 {{i1}}
+    %2 = add %0 %1 : f32 {{i0 i1}}
+    %3 = neg %2 : f32 {{i0 i1}}
+    %4 = store buf0@0[{stored}] %3 {{i0 i1}}
+  kernel k1 (i0: 512, i1: 64) from sum = aten.sum.default
+    schedule {{
+      grid i0 by 32 {{
+        tile i1 by 64 {{
+          %0 %1 %2
+        }}
+      }}
+      recipe persistent
+    }}
+    choice warps bits 4 of (4, 8)
+    %0 = load buf0@0[{loaded}] : f32 {{i0 i1}}
+    %1 = reduce sum over i1 of %0 : f32 {{i0}}
+    %2 = store {made}[i0] %1 {{i0}}
+  return ({made} f32[512] stride [1] offset 0)
+"""
+USUAL = {"stored": "512*i0 + i1", "loaded": "i0 + 512*i1", "made": "buf1@0"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_one"),
+    [
+        ({}, True),
+        ({"stored": "i0 + 64*i1", "loaded": "64*i0 + i1"}, True),  # a line of memory for each column
+        ({"loaded": "64*i0 + i1"}, False),  # it needs other columns than those of its block
+        ({"stored": "i0 + 64*i1", "loaded": "i0 + 512*i1"}, False),
+        ({"made": "arg1@1"}, False),  # programs of other blocks may still read what it writes
+    ],
+    ids=["columns", "lines", "rows", "turned", "overwritten"],
+)
+def test_a_block_needs_only_what_the_programs_for_it_have_stored(changed: dict[str, str], *, is_one: bool) -> None:
+    program = parse_program(COLUMNS.format(**USUAL | changed))
+    made = bundle(program, GPU)
+    verify(made, "bundle")
+    assert len(kernels(made)) == (1 if is_one else 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("blocks of i1", "blocks of i0"),
+        (" blocks of i1", ""),
+        ("grid i2 by 32", "grid i2 by 64"),
+        ("buf0@0[i2 + 512*i3]", "buf0@0[64*i2 + i3]"),
+        ("buf1@0", "arg1@1"),
+    ],
+    ids=["axis", "none", "block", "index", "overwritten"],
+)
+def test_a_block_that_needs_others_is_refused(old: str, new: str) -> None:
+    text = print_program(bundle(parse_program(COLUMNS.format(**USUAL)), GPU))
+    assert old in text
+    with pytest.raises(VerifyError, match="is several programs"):
+        verify(parse_program(text.replace(old, new)), "bundle")
 
 
 def test_a_bundle_is_finished_with_a_bundle() -> None:
@@ -116,15 +219,15 @@ def test_a_bundle_is_finished_with_a_bundle() -> None:
     s = Sketch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("minductor.passes.bundle.finish.TIE", 0.0)
-        patch.setattr("minductor.passes.bundle.finish._is_small", is_joining)
+        patch.setattr("minductor.passes.bundle.finish._shared_axis", shared_axis_of_joins)
         made = finished(s.done(*(s.reduce("sum", s.input(1, LENGTH), 1) for _ in range(2))))
     (kernel,) = kernels(made)
     assert kernel.schedule is not None and (len(kernel.schedule.parts), kernel.schedule.finishing) == (3, 2)
     assert len(bundled_kernels(kernel)) == 4
 
 
-def is_joining(node: object) -> bool:
-    return isinstance(node, Kernel) and "join" in node.name
+def shared_axis_of_joins(node: object) -> str | None:
+    return "" if isinstance(node, Kernel) and "join" in node.name else None
 
 
 @pytest.mark.parametrize(

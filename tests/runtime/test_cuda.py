@@ -357,7 +357,7 @@ def test_a_counter_of_the_stream_stands_behind_the_arguments(fake: Fake, way: Li
         for tensor in (given, given[1:]):
             assert run(tensor, given, 9, 0.5, stream) == 0
             held = counters.of(given.device, stream)
-            assert fake.words(5)[4] == held.data_ptr() and held.tolist() == [0]
+            assert fake.words(5)[4] == held.data_ptr() and not held.any()
             assert fake.words(2) == (tensor.data_ptr(), given.data_ptr())
             assert (fake.words(6)[5] != 0) == bool(scratch)
             assert fake.stream() == stream
@@ -374,7 +374,7 @@ def test_each_stream_has_a_counter_and_each_launch_in_a_graph(monkeypatch: pytes
     monkeypatch.setattr("minductor.runtime.launch.counters.is_captured", lambda device: True)
     captured = [counters.of(device, 1) for _ in range(2)]
     assert len({id(tensor) for tensor in (one, *captured)}) == 3
-    assert all(tensor.dtype == torch.int32 and tensor.tolist() == [0] for tensor in (one, *captured))
+    assert all(tensor.dtype == torch.int32 and not tensor.any() for tensor in (one, *captured))
 
 
 def test_what_the_driver_refuses_is_raised(fake: Fake, way: Library | None) -> None:

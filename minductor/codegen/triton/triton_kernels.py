@@ -25,6 +25,7 @@ from minductor.codegen.triton.triton_launch import (
     shared_parts,
 )
 from minductor.codegen.triton.triton_math import prelude
+from minductor.codegen.triton.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
 from minductor.ir.artefact.launch_metadata import COUNTER, LAUNCHES, LaunchMetadata, print_launches
 from minductor.ir.artefact.source import Unit
@@ -112,23 +113,37 @@ def _body(
         lines.append(f"if (number >= end{n - 1}) & (number < end{n}):")
         lines += [f"    {line}" for line in side.lines(f"(number - end{n - 1})")]
         functions, count = functions | side.functions, side.count
-    lines += _if_last() if finishing else ()
+    block, blocks = _finished_block(first)
+    lines += _if_last(block, blocks) if finishing else ()
     for part in finishing:
         part.count = count
-        lines += [f"    {line}" for line in part.lines("0")]
+        lines += [f"    {line}" for line in part.lines(block or "0")]
         functions, count = functions | part.functions, part.count
     return lines, functions
 
 
-def _if_last() -> list[str]:
+def _finished_block(first: TilePrinter) -> tuple[str, str]:
+    """The number of a program's block of the axis whose blocks are finished one by one, and how many there are."""
+    axis = first.kernel.schedule.finishing_blocks if first.kernel.schedule is not None else ""
+    for dim in first.tile:
+        if dim.axis == axis:
+            return f"{axis}_block" if dim.parameter else axis, first.count_of(dim)
+    return "", ""
+
+
+def _if_last(block: str, blocks: str) -> list[str]:
     """What a program does when it has stored its results: it adds 1 to the counter, and goes on if it is the last one.
+
+    `block`: the number of its block, of so many `blocks`, if those with the same block are counted by themselves.
 
     The barrier is there since one thread adds for all threads of a program. "acq_rel" orders the stores of all programs
     before the loads of the last one. It makes the thread that adds drop what the first-level cache holds, and the
     other threads wait for that one, so that none of them reads an older value.
     """
+    counter = f"{COUNTER} + {block}" if block else COUNTER
+    count = f"tl.num_programs(0) // {blocks}" if block else "tl.num_programs(0)"
     return [
         "tl.debug_barrier()",
-        f"if tl.atomic_add({COUNTER}, 1, sem='acq_rel', scope='gpu') == tl.num_programs(0) - 1:",
-        f"    tl.store({COUNTER}, 0)",
+        f"if tl.atomic_add({counter}, 1, sem='acq_rel', scope='gpu') == {count} - 1:",
+        f"    tl.store({counter}, 0)",
     ]

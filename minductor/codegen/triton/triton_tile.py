@@ -91,7 +91,7 @@ class TilePrinter:
         looped = frozenset(d.axis for d in inner if not self.has_turns(d)) - whole
         starts = Starts(self.tile, self.extents, frozenset(whole), looped, self.wide)
         self.blocks = Blocks(kernel, self.tile, self.dims_of, starts, self.pointers, dtypes)
-        self.counted = self.blocks.counted()
+        self.counted = {*self.blocks.counted(), *([kernel.schedule.finishing_blocks] if kernel.schedule else ())}
         self.hints = {access.path: iter(access.evictions) for access in kernel.access if access.evictions}
         self.out: list[str] = []
         self.indent = ""

@@ -40,9 +40,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 LAUNCHES = "launches.json"  # the file's name
-# The name of a parameter behind the arguments: a tensor of one int32, which is 0 before and after the launch. No two
-# launches that may run at the same time are given the same one.
-COUNTER = "counter"
+# The name of a parameter behind the arguments: a tensor of int32, which are 0 before and after the launch, and how many
+# there are. No two launches that may run at the same time are given the same one.
+COUNTER, COUNTERS = "counter", 1024
 # The name of the constant that says of how many bits a kernel's indices are, where sizes decide that; and the largest
 # index of 32 bits.
 INDEX_BITS, MOST_IN_INT32 = "INDEX_BITS", 2**31 - 1

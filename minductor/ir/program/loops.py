@@ -50,6 +50,8 @@ The words after the steps:
 - `parts`: the steps, counted from 0, at which an independent kernel of a bundle begins (see bundled.py).
 - `finish` (field `finishing`): so many of the parts at the end are not independent. On a GPU, the program of the other
   parts that ends last runs them, one after the other, when all other programs have stored their results.
+- `blocks of i1` (field `finishing_blocks`): programs with the same block of this axis are counted by themselves, and
+  the one of them that ends last runs the same block of the last part.
 - `dots`: sums of products that a matrix unit computes from the factors (see dots.py); the products exist nowhere.
 - `recipe`: by which recipe of stage `schedule` the loops were chosen. Two schedules with equal loops are equal.
 
@@ -116,6 +118,7 @@ class Schedule:
     rows_in_results: tuple[tuple[int, int], ...] = ()
     parts: tuple[int, ...] = ()
     finishing: int = 0
+    finishing_blocks: str = ""
     dots: tuple[int, ...] = ()
     recipe: str = field(default="", compare=False)
 
@@ -127,6 +130,7 @@ class Schedule:
             lines.append(f"results {print_positions(p for pair in self.rows_in_results for p in pair)}")
         if self.parts:
             finish = f" finish {self.finishing}" if self.finishing else ""
+            finish += f" blocks of {self.finishing_blocks}" if self.finishing_blocks else ""
             lines.append(f"parts {' '.join(map(str, self.parts))}{finish}")
         if self.dots:
             lines.append(f"dots {print_positions(self.dots)}")
@@ -197,6 +201,17 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
         kept_rows=placed(schedule.kept_rows),
         rows_in_results=tuple((places[row], places[store]) for row, store in schedule.rows_in_results),
         dots=placed(schedule.dots),
+        finishing_blocks=axes.get(schedule.finishing_blocks, ""),
+    )
+
+
+def with_blocks(steps: Iterable[Step], blocks: Mapping[str, int]) -> tuple[Step, ...]:
+    """The steps with other sizes of the blocks that a grid's programs take along some axes."""
+    return tuple(
+        replace(step, block=blocks.get(step.axis, step.block), body=with_blocks(step.body, blocks))
+        if isinstance(step, Loop) and step.kind == "grid"
+        else step
+        for step in steps
     )
 
 
@@ -246,15 +261,18 @@ def read_schedule(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Schedule:
     rows = read_positions(tokens) if tokens.accept("rows") else ()
     pairs = read_positions(tokens) if tokens.accept("results") else ()
     parts: list[int] = []
-    finishing = 0
+    finishing, blocks = 0, ""
     if tokens.accept("parts"):
         while tokens.peek.kind == "number":
             parts.append(int(tokens.take("number")))
         finishing = int(tokens.take("number")) if tokens.accept("finish") else 0
+        if tokens.accept("blocks"):
+            tokens.expect("of")
+            blocks = tokens.take("name")
     dots = read_positions(tokens) if tokens.accept("dots") else ()
     recipe = tokens.take("name") if tokens.accept("recipe") else ""
     stored = tuple(zip(pairs[::2], pairs[1::2], strict=True))
-    return Schedule(steps, rows, stored, tuple(parts), finishing, dots, recipe)
+    return Schedule(steps, rows, stored, tuple(parts), finishing, blocks, dots, recipe)
 
 
 def read_positions(tokens: Tokens) -> tuple[int, ...]:

@@ -18,8 +18,9 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, evaluate, free_symbols, integer
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.aligned_rows import objection
+from minductor.ir.program.blocks_apart import Part, blocks_apart
 from minductor.ir.program.dots import find_dots
-from minductor.ir.program.loops import loops, positions
+from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.memory_access import BlockAccess
 from minductor.ir.program.ops import POINTWISE, result_dtype
 from minductor.ir.program.size_sources import size_source
@@ -476,8 +477,24 @@ def _finished_by_one(program: ir.Program) -> Iterator[str]:
             if not {load.ref for load in ir.body_reads(body)}.isdisjoint(made):
                 yield f"{kernel.name}: part {number} reads what no earlier part has written"
             for loop in loops(part) if number >= first else ():
-                if loop.kind == "grid" and not at_least(loop.block - extents[loop.axis], 0):
+                if loop.kind != "grid" or at_least(loop.block - extents[loop.axis], 0):
+                    continue
+                if not _is_block_apart(kernel, loop, parts):
                     yield f"{kernel.name}: part {number} is several programs, and one finishes the kernel"
+
+
+def _is_block_apart(kernel: ir.Kernel, loop: Loop, parts: Sequence[tuple[Step, ...]]) -> bool:
+    """Whether each block of a finishing part's loop needs only the block of the first part that it is counted with."""
+    assert kernel.schedule is not None
+    axes = {axis.name: axis for axis in kernel.axes}
+    one, *others = [each for each in loops(parts[0]) if each.axis == kernel.schedule.finishing_blocks] or [None]
+    if one is None or others or len(parts) != 2 or one.kind != "grid" or one.block != loop.block:
+        return False
+    first, last = (ir.Body(tuple(kernel.body.ops[p] for p in positions(part))) for part in parts)
+    used = {each.ref.storage for each in (*ir.body_reads(first), *ir.body_writes(first))}
+    if axes[one.axis].extent != axes[loop.axis].extent or any(w.ref.storage in used for w in ir.body_writes(last)):
+        return False
+    return blocks_apart(Part(first, axes[one.axis], kernel.axes), Part(last, axes[loop.axis], kernel.axes))
 
 
 def _accessed(program: ir.Program) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Several kernels as one: the axes, operations and loops of each stand behind those of the kernels before it.
 
-Takes kernels with schedules, and how many of their parts at the end run in the program that ends last. Gives one kernel
-whose schedule has a part for each of them, and for each part of a bundle among them. Refuses nothing: the caller knows
-that the parts may run in any order, or which ones are last.
+Takes kernels with schedules, how many of their parts at the end run in the program that ends last, and the axis of the
+first kernel whose blocks are finished one by one, if there is one. Gives one kernel whose schedule has a part for each
+of them, and for each part of a bundle among them. Refuses nothing: the caller knows that the parts may run in any
+order, or which ones are last.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from minductor.ir.program.loops import Schedule, moved
 from minductor.ir.program.nodes import Axis, Kernel, axis_over
 
 
-def one_kernel(kernels: Sequence[Kernel], finishing: int = 0) -> Kernel:
+def one_kernel(kernels: Sequence[Kernel], finishing: int = 0, blocks: str = "") -> Kernel:
     """The kernels as one. It has the name and the choices of the first of them."""
     first = kernels[0]
     axes: list[Axis] = []
@@ -39,6 +40,8 @@ def one_kernel(kernels: Sequence[Kernel], finishing: int = 0) -> Kernel:
     origins = tuple(dict.fromkeys(origin for kernel in kernels for origin in kernel.origins))
     after = tuple(dict.fromkeys(ref for kernel in kernels for ref in kernel.after))
     names = {old.name: str(new) for old, new in mappings[0].items()}
-    choices = tuple(replace(choice, id=names.get(choice.id, choice.id)) for choice in first.choices)
+    own = (choice for choice in first.choices if not blocks or choice.id != blocks)  # the last part has equal blocks
+    choices = tuple(replace(choice, id=names.get(choice.id, choice.id)) for choice in own)
+    joined = replace(joined, finishing_blocks=names.get(blocks, ""))
     made = replace(first, axes=tuple(axes), body=builder.build(), origins=origins, after=after, choices=choices)
     return replace(made, schedule=joined)

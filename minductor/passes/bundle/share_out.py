@@ -11,13 +11,13 @@ LSTM's cell of 4,096 elements 1.7 times; kernels that only add were as fast as b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
 from minductor.core.expressions.expr import as_int
 from minductor.ir.program.choices import Choice
-from minductor.ir.program.loops import Loop, Step, loops
+from minductor.ir.program.loops import loops, with_blocks
 from minductor.ir.program.nodes import Kernel, Program, Reduce, Scan, all_ops
 from minductor.target import FEW_PER_THREAD, Env, Target
 
@@ -49,7 +49,7 @@ def _shared(kernel: Kernel, target: Target) -> Kernel:
         return kernel
     warps = max(1, prod(new.values()) // (target.warp_size * FEW_PER_THREAD))
     choices = tuple(_warps(choice, warps, target) if choice.id == "warps" else choice for choice in kernel.choices)
-    return replace(kernel, schedule=replace(schedule, steps=_with_blocks(schedule.steps, new)), choices=choices)
+    return replace(kernel, schedule=replace(schedule, steps=with_blocks(schedule.steps, new)), choices=choices)
 
 
 def _smaller(blocks: Mapping[str, int], values: int) -> dict[str, int]:
@@ -59,15 +59,6 @@ def _smaller(blocks: Mapping[str, int], values: int) -> dict[str, int]:
         while found[axis] > 1 and prod(found.values()) > values:
             found[axis] //= 2
     return found
-
-
-def _with_blocks(steps: Sequence[Step], blocks: Mapping[str, int]) -> tuple[Step, ...]:
-    return tuple(
-        replace(step, block=blocks[step.axis], body=_with_blocks(step.body, blocks))
-        if isinstance(step, Loop) and step.kind == "grid"
-        else step
-        for step in steps
-    )
 
 
 def _warps(choice: Choice, warps: int, target: Target) -> Choice:

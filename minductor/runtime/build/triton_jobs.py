@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from minductor.ir.artefact.launch_metadata import MULTIPLE, LaunchMetadata
+from minductor.ir.artefact.launch_metadata import COUNTERS, MULTIPLE, LaunchMetadata
 
 WARP: Mapping[str, int] = MappingProxyType({"cuda": 32, "hip": 64})  # threads
 
@@ -227,7 +227,7 @@ def interpret_kernel(
         start = memory.offset * dtype.itemsize
         is_empty = start >= len(data)
         given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
-    counter = [torch.zeros(1, dtype=torch.int32)] * launch.has_counter
+    counter = [torch.zeros(COUNTERS, dtype=torch.int32)] * launch.has_counter
     used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
     kinds = [kind for kind in launch.arguments.values() if kind[0] != "*"]
     numbers = [Int32(size) if kind == "i32" else size for size, kind in zip(sizes, kinds, strict=True)]
@@ -239,7 +239,7 @@ def interpret_kernel(
         while cause is not None and not isinstance(cause, AssertFailed):
             cause = cause.__cause__
         raise cause or error from None
-    assert not any(map(int, counter)), f"{launch.symbol} leaves its counter at {counter}"
+    assert not any(map(torch.count_nonzero, counter)), f"{launch.symbol} leaves its counter at {counter}"
     for tensor, copy, old in zip(given, used, before, strict=True):
         if copy is not tensor:  # what was written goes back, and nothing else: others may have written to it
             here, new, was = (t.view(torch.uint8) for t in (tensor, copy, old))

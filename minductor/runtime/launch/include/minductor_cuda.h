@@ -76,7 +76,9 @@ static inline bool md_empty_cuda(md_Call& md, md_Tensor& made, md_DType dtype, m
   return __builtin_expect(status == 0, 1) || md_no_cuda_memory(md, md_bytes(dtype, size, stride));
 }
 
-// A tensor of one int32 that holds 0, for the kernels of one stream; see runtime/launch/counters.py.
+// A tensor of int32 that hold 0, for the kernels of one stream; see runtime/launch/counters.py.
+constexpr int64_t md_counters = 1024;  // as in ir/artefact/launch_metadata.py
+
 struct md_Counter {
   void* stream;
   md_Tensor tensor;
@@ -84,7 +86,7 @@ struct md_Counter {
 };
 
 static bool md_new_counter(md_Call& md, md_Tensor& made, int32_t index) {
-  MD_TRY(md_empty_cuda(md, made, md_int32, {1}, {1}, index));
+  MD_TRY(md_empty_cuda(md, made, md_int32, {md_counters}, {1}, index));
   return md_torch(md, aoti_torch_zero_(made.handle));
 }
 
