@@ -116,9 +116,11 @@ SPELLINGS: Mapping[str, Spelling] = {
     "sigmoid": Spelling(
         "1.0 / (1.0 + libdevice.exp(-{0}))", "md_sigmoid_{t}({0})", triton_f64="1 / (1 + libdevice.exp(-{0}))"
     ),
-    # exp by one instruction, exp2.approx; off by at most 2**-16, as ops.py says
-    "fast_exp": Spelling("tl.exp({0})", "md_exp_{t}({0})"),
-    "fast_sigmoid": Spelling("1.0 / (1.0 + tl.exp(-{0}))", "md_sigmoid_{t}({0})"),
+    # by one or two instructions; off by at most 2**-16, as ops.py says
+    "fast_exp": Spelling("md_fast_exp({0})", "md_exp_{t}({0})"),
+    "fast_erf": Spelling("md_fast_erf({0})", "md_erf_{t}({0})"),
+    "fast_tanh": Spelling("md_fast_tanh({0})", "md_tanh_{t}({0})"),
+    "fast_sigmoid": Spelling("md_fast_sigmoid({0})", "md_sigmoid_{t}({0})"),
     "add": _wrapping("add", "+"),
     "sub": _wrapping("sub", "-"),
     "mul": _wrapping("mul", "*", "{0} & {1}"),

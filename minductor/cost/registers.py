@@ -19,7 +19,10 @@ from minductor.ir.program.ops import op_cost
 
 # functions whose code on a GPU has no branch that matters
 STRAIGHT = frozenset(
-    ("exp", "exp2", "expm1", "log", "log2", "log10", "sigmoid", "fast_exp", "fast_sigmoid", "rsqrt", "erfc", "digamma")
+    (
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "sigmoid", "rsqrt", "erfc", "digamma"),
+        *("fast_exp", "fast_sigmoid", "fast_erf", "fast_tanh"),
+    )
 )
 LEAST_BRANCHING = 4  # operations: functions that take fewer have no branches
 WORD = 4  # bytes of a register

@@ -57,15 +57,15 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
             launches.append(launch_metadata(bodies[line.id], line.symbol, dtypes, choices, factors))
     if not symbols:
         return ()
-    text, line_maps = read_marks(unit_text(functions.values()))
+    text, line_maps = read_marks(unit_text(functions.values(), is_amd=env.target.kind == "hip"))
     module = Unit("kernels", text, tuple(symbols), "py", line_maps)
     return (module, Unit(Path(LAUNCHES).stem, print_launches(launches), (), "json"))
 
 
-def unit_text(parts: Iterable[str]) -> str:
+def unit_text(parts: Iterable[str], *, is_amd: bool = False) -> str:
     """A complete module: imports, the functions of triton_math.py that are called, and the given functions."""
     joined = "\n\n".join(parts)
-    needed = prelude(joined)
+    needed = prelude(joined, is_amd=is_amd)
     return "\n\n".join(part for part in (HEADER, needed, joined) if part)
 
 

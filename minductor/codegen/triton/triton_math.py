@@ -70,6 +70,30 @@ FUNCTIONS: Mapping[str, str] = {
     bits = a.to(tl.float8e5).to(tl.uint8, bitcast=True)
     return tl.where(tl.abs(a) >= 61440.0, (bits & 0x80) | 0x7C, bits).to(tl.float8e5, bitcast=True)
 """,
+    # the forms that keep numbers below 2**-126 take four instructions and eight; these make them 0
+    "md_fast_exp": """def md_fast_exp(a):
+    power = a * 1.4426950408889634
+    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [power], tl.float32, is_pure=True, pack=1)
+""",
+    "md_fast_reciprocal": """def md_fast_reciprocal(a):
+    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [a], tl.float32, is_pure=True, pack=1)
+""",
+    "md_fast_sigmoid": """def md_fast_sigmoid(a):
+    return md_fast_reciprocal(1.0 + md_fast_exp(-a))
+""",
+    "md_fast_tanh": """def md_fast_tanh(a):
+    return 2.0 * md_fast_sigmoid(2.0 * a) - 1.0
+""",
+    "md_fast_erf": """def md_fast_erf(a):
+    # Abramowitz and Stegun, "Handbook of Mathematical Functions", 1964: 7.1.26
+    size = tl.abs(a)
+    part = md_fast_reciprocal(1.0 + 0.3275911 * size)
+    rest = tl.fma(part, 1.061405429, -1.453152027)
+    rest = tl.fma(part, rest, 1.421413741)
+    rest = tl.fma(part, rest, -0.284496736)
+    rest = tl.fma(part, rest, 0.254829592) * part
+    return libdevice.copysign(1.0 - rest * md_fast_exp(-size * size), a)
+""",
     "md_index_div": """def md_index_div(a, b):
     return md_floordiv_int(a, b)
 """,
@@ -96,17 +120,28 @@ FUNCTIONS: Mapping[str, str] = {
     return c0.to(tl.int64) | (c1.to(tl.int64) << 32)
 """,
 }
+# The same for GPUs that have other instructions.
+OF_AMD: Mapping[str, str] = {
+    "md_fast_exp": """def md_fast_exp(a):
+    return tl.exp(a)
+""",
+    "md_fast_reciprocal": """def md_fast_reciprocal(a):
+    return 1.0 / a
+""",
+}
 _NAME = re.compile(r"\bmd_\w+")
 
 
-def prelude(text: str) -> str:
+def prelude(text: str, *, is_amd: bool = False) -> str:
     """The functions that a text needs, each a `triton.jit` function."""
-    needed: set[str] = set()
-    pending = _NAME.findall(text)
-    while pending:
-        name = pending.pop()
-        if name in FUNCTIONS and name not in needed:
-            needed.add(name)
-            pending += _NAME.findall(FUNCTIONS[name])
-    order = sorted(needed, key=lambda name: (name.startswith("md_index"), name))
-    return "\n\n".join(f"@triton.jit\n{FUNCTIONS[name]}" for name in order)
+    known = {**FUNCTIONS, **OF_AMD} if is_amd else FUNCTIONS
+    order: list[str] = []
+
+    def take(text: str) -> None:
+        for name in sorted(known.keys() & _NAME.findall(text)):
+            if name not in order and f"def {name}(" not in text:
+                take(known[name])
+                order.append(name)
+
+    take(text)
+    return "\n\n".join(f"@triton.jit\n{known[name]}" for name in order)

@@ -37,6 +37,7 @@ POINTWISE: Mapping[str, PointwiseOp] = {
     **_row(1, 4, "sqrt reciprocal rsqrt"),
     **_row(1, 10, "exp exp2 expm1 log log2 log10 log1p sigmoid tanh sin cos tan"),
     **_row(1, 4, "fast_exp fast_sigmoid"),  # off by at most 2**-16 of the value
+    **_row(1, 5, "fast_erf fast_tanh"),  # off by at most 2**-20
     **_row(1, 15, "erf erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma digamma"),
     **_row(1, 40, "i0 i0e i1 i1e k0 k0e k1 k1e erfcx ndtri"),  # special functions
     **_row(1, 1, "isnan isinf signbit", "bool"),

@@ -1,7 +1,8 @@
 """Takes fast approximations of exponentials on a GPU where results are stored with so few bits that none shows.
 
-Takes a Program whose kernels have schedules. Gives it with `fast_exp`, `fast_sigmoid` and `fast_online_softmax` in
-place of the exact ones whose values reach nothing but 16-bit floats; the program itself if there are none. Refuses
+Takes a Program whose kernels have schedules. Gives it with `fast_exp`, `fast_sigmoid`, `fast_div` and
+`fast_online_softmax` in place of the exact ones whose values reach nothing but 16-bit floats, `fast_erf` and
+`fast_tanh` where a constant is added to them as well, as in gelu; the program itself if there are none. Refuses
 nothing: a value that is stored with more bits, compared, cast or used as an index stays exact, and so does all on a
 CPU, whose vector functions are exact at the same speed.
 
@@ -21,6 +22,7 @@ from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import (
     Body,
     Buffer,
+    Constant,
     Extern,
     Kernel,
     Load,
@@ -38,7 +40,10 @@ from minductor.ir.program.nodes import (
 )
 from minductor.target import Env
 
-FAST: Mapping[str, str] = {"exp": "fast_exp", "sigmoid": "fast_sigmoid"}
+FAST: Mapping[str, str] = {"exp": "fast_exp", "sigmoid": "fast_sigmoid", "div": "fast_div"}
+# Their errors are small beside 1, and not beside values near 0.
+FAST_BESIDE_ONE: Mapping[str, str] = {"erf": "fast_erf", "tanh": "fast_tanh"}
+LEAST_ADDED = 0.5
 # Operations whose results are as coarse as their operands.
 _NAMES = "add sub mul div neg abs square maximum minimum where fma relu sqrt rsqrt reciprocal exp log sigmoid tanh erf"
 _PASSING = frozenset(_NAMES.split())
@@ -106,7 +111,7 @@ class _Flow:
                 if inner is not op.attrs.body:
                     ops[position] = replace(op, attrs=replace(op.attrs, body=inner))
             elif position not in wide and op.dtype == F32:
-                ops[position] = _fast(op, self.lacks)
+                ops[position] = _fast(op, self.lacks, is_beside_one=_is_beside_one(position, body))
         return body if all(a is b for a, b in zip(ops, body.ops, strict=True)) else replace(body, ops=tuple(ops))
 
     def is_passing(self, op: Op) -> bool:
@@ -126,10 +131,24 @@ class _Flow:
                 return False
 
 
-def _fast(op: Op, lacks: Set[str]) -> Op:
+def _is_beside_one(position: int, body: Body) -> bool:
+    """Whether the value of an op is used for sums with constants alone, beside which it may be small."""
+    if body.ops[position].name not in FAST_BESIDE_ONE or position in body.results:
+        return False
+    users = [op for op in body.ops if position in op.args]
+    return all(op.name in ("add", "sub") and any(_is_large(body.ops[a]) for a in op.args) for op in users)
+
+
+def _is_large(op: Op) -> bool:
+    """Whether an op is a constant beside which an error of 2**-20 is none of 16 bits."""
+    return isinstance(op.attrs, Constant) and isinstance(op.attrs.value, float) and abs(op.attrs.value) >= LEAST_ADDED
+
+
+def _fast(op: Op, lacks: Set[str], *, is_beside_one: bool) -> Op:
     """The fast form of an op; the op itself if it has none, or one that the target lacks."""
     if op.attrs is None:
-        return replace(op, name=FAST[op.name]) if op.name in FAST and FAST[op.name] not in lacks else op
+        fast = FAST.get(op.name) or (FAST_BESIDE_ONE[op.name] if is_beside_one else op.name)
+        return op if fast == op.name or fast in lacks else replace(op, name=fast)
     if isinstance(op.attrs, Reduce) and op.attrs.combine.name == "online_softmax" and FAST["exp"] not in lacks:
         return replace(op, attrs=replace(op.attrs, combine=combine("fast_online_softmax", F32)))
     return op

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from minductor.ir.artefact.launch_metadata import COUNTERS, MULTIPLE, LaunchMetadata
 
@@ -259,7 +259,8 @@ def _aligned(tensor: Any) -> Any:
 def _complete_interpreter() -> None:
     """Adds to Triton's interpreter what it lacks or does differently from a GPU.
 
-    These are functions of libdevice, assertions that raise, the dtype of comparisons, the inverse of unsigned integers,
+    These are functions of libdevice, instructions, assertions that raise, the dtype of comparisons, the inverse of
+    unsigned integers,
     reductions as trees, rounding of 16-bit and 8-bit floats, and the declared types of a launch's numbers.
     """
     from triton.language.extra import libdevice
@@ -284,6 +285,7 @@ def _complete_interpreter() -> None:
     kind: Any = type(builder)
     kind.binary_op = _comparing(kind.binary_op)
     kind.create_assert = _asserting(kind.create_assert)
+    kind.create_inline_asm = _computing
     kind.create_atomic_rmw = _adding(kind.create_atomic_rmw)
     kind.get_all_ones_value = _unsigned(kind.get_all_ones_value)
 
@@ -301,6 +303,28 @@ def _dot(create: Any) -> Any:
         return TensorHandle(bits.view(torch.float32).numpy(), tl.float32)
 
     return lambda a, b, *rest: create(widened(a), widened(b), *rest)
+
+
+class _Results(NamedTuple):
+    """What the interpreter asks for an instruction's results."""
+
+    result: Any
+
+    def get_result(self, number: int) -> Any:
+        assert number == 0
+        return self.result
+
+
+def _computing(builder: Any, assembly: str, constraints: str, values: Sequence[Any], *rest: Any) -> _Results:
+    """The instructions that kernels name, which the interpreter lacks."""
+    import torch
+    from triton.runtime.interpreter import TensorHandle
+
+    del builder, constraints, rest
+    functions = {"ex2.approx.ftz.f32": torch.exp2, "rcp.approx.ftz.f32": torch.reciprocal}
+    (value,) = values
+    computed = functions[assembly.partition(" ")[0]](torch.from_numpy(value.data))
+    return _Results(TensorHandle(computed.numpy(), value.dtype))
 
 
 def _asserting(create: Any) -> Any:

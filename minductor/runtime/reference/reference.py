@@ -481,6 +481,8 @@ SPELLING: Mapping[str, Callable[..., Tensor]] = {
     "fast_div": torch.div,
     "fast_exp": torch.exp,
     "fast_sigmoid": torch.sigmoid,
+    "fast_erf": torch.erf,
+    "fast_tanh": torch.tanh,
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "mod": torch.remainder,
