@@ -24,7 +24,7 @@ from minductor.options import Options
 from minductor.passes.bundle.bundle import bundle, bundle_equal
 from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
-from tests.passes.sketch import CPU, Sketch, element
+from tests.passes.sketch import CPU, Sketch, element, transpose
 from tests.rows import schedule
 from tests.verifying import verify
 
@@ -95,6 +95,27 @@ def test_large_storages_of_our_own_are_not_kept_alive_together() -> None:
     large = [s.op("exp", s.input(600, 600)) for _ in range(2)]
     made = schedule(s.done(*[s.reduce("sum", x, 0) for x in large]), CPU)
     assert len(kernels(bundle(made, CPU))) == 4
+
+
+def test_what_is_alive_at_once_is_weighed_beside_what_is_given() -> None:
+    """3 MB of gradients, beside saved tensors of 256 MB."""
+    s = Sketch()
+    small = [s.op("exp", s.input(600, 600)) for _ in range(2)]
+    given = s.reduce("sum", s.input(1 << 26), 0)
+    made = schedule(s.done(*[s.reduce("sum", x, 0) for x in small], given), CPU)
+    assert [len(bundled_kernels(kernel)) for kernel in kernels(bundle(made, CPU))] == [2, 3]
+
+
+@pytest.mark.parametrize(("env", "count"), [(GPU, 1), (CPU, 2)], ids=["sm_90", "cpu"])
+def test_weights_that_are_laid_out_anew_are_one_launch_on_a_gpu(env: Env, count: int) -> None:
+    """They have three axes: outputs, the window, and inputs."""
+    s = Sketch()
+    copies: list[View] = []
+    for outputs, inputs in ((64, 64), (128, 64)):
+        copies.append(s.op("neg", transpose(s.input(outputs, inputs, 9), 1, 2)))
+    made = bundle(schedule(s.done(*copies), env), env)
+    verify(made, "bundle")
+    assert len(kernels(made)) == count
 
 
 def refusals(program: Program) -> list[FusionRefusal]:

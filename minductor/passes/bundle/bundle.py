@@ -2,9 +2,9 @@
 
 Takes a Program whose kernels have schedules. Gives one in which kernels with equal operators, none of which depends on
 another one of them, are one kernel: its parts stand one behind the other, each with axes and loops of its own. Refuses
-(leaves as they are) kernels that can raise an error, scatters, scans, matrix products and kernels of more than two
-axes; and, with a `FusionRefusal`, kernels beyond the limits below and those for which one launch saves too little. What
-shares a launch keeps no variants.
+(leaves as they are) kernels that can raise an error, scatters, scans, matrix products and kernels of many axes; and,
+with a `FusionRefusal`, kernels beyond the limits below and those for which one launch saves too little. What shares a
+launch keeps no variants.
 
 The step of an optimiser is the case that pays: the same few operators for each parameter. A launch for each small
 parameter would cost more than the work. Large ones stay apart: their time is that of the memory. `launch_seconds.py`
@@ -48,9 +48,12 @@ from minductor.target import Env, Target
 
 MAX_KERNELS = 64  # of one bundle: a program on a GPU compares its number with those of the parts, one after the other
 MAX_GPU_OPS = 1024  # of a bundle for a GPU: Triton's compile time grows faster than the text
+MAX_CPU_AXES, MAX_GPU_AXES = 2, 3  # of a kernel; weights that are laid out anew for convolutions have three on a GPU
 MAX_PARAMETERS = 256  # tensors and numbers that one launch takes: launchers hold so many (`load.py: MAX_ARGUMENTS`)
 MAX_OPEN_BUNDLES = 4  # bundles of equal operators, latest first, that a kernel is tried with: time of this stage
-MAX_LIVE_BYTES = 1 << 20  # of a bundle's intermediate results, which are all live at the same time: memory, not time
+# Of a bundle's intermediate results, which are all live at the same time: memory, not time. So many bytes at least, and
+# a part of what the program is given: the gradients of weights, beside all that a forward has saved.
+MAX_LIVE_BYTES, MAX_LIVE_SHARE = 1 << 20, 1 / 64
 
 # Kernels with equal keys may be one bundle.
 Key: TypeAlias = tuple[object, ...]
@@ -114,6 +117,8 @@ class _Groups:
         self.edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
         self.order = AcyclicOrder(len(self.nodes), self.edges)
         self.prices = LaunchPrices(program.real_table(), target, program.hints)
+        given = sum(buffer_bytes(b, program.hints) for b in program.buffers if b.kind == "input")
+        self.most_bytes = max(MAX_LIVE_BYTES, int(given * MAX_LIVE_SHARE))
         kept = {view.ref.storage for view in views_of(program.outputs)}
         own = (b for b in program.buffers if b.kind == "local" and b.name not in kept)
         self.local = {b.name: buffer_bytes(b, program.hints) for b in own}
@@ -164,8 +169,8 @@ class _Groups:
             return f"one launch has at most {most} such kernels", ""
         if whole.parameters > MAX_PARAMETERS:
             return f"one launch takes at most {MAX_PARAMETERS} tensors and numbers", ""
-        if whole.local_bytes > MAX_LIVE_BYTES:
-            return f"one launch keeps at most {MAX_LIVE_BYTES} bytes of intermediate results alive", ""
+        if whole.local_bytes > self.most_bytes:
+            return f"one launch keeps at most {self.most_bytes} bytes of intermediate results alive", ""
         slower = self.prices.too_little(one.launch, other.launch, whole.launch)
         return ("", "") if slower is None else ("one launch saves too little", slower.figures("together", "apart"))
 
@@ -202,9 +207,9 @@ def _bundle_key(node: Node, *, is_gpu: bool) -> Key | None:
 
     For a GPU the blocks of its loops as well, since all programs of a launch have blocks of the same sizes.
     """
-    if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2 or node.schedule.dots:
+    if not isinstance(node, Kernel) or node.schedule is None or node.schedule.dots:
         return None
-    if not is_base_default(node):
+    if len(node.axes) > (MAX_GPU_AXES if is_gpu else MAX_CPU_AXES) or not is_base_default(node):
         return None
     ops = tuple(all_ops(node.body))
     if any(isinstance(op.attrs, Atomic | Check | Assert | Scan) for op in ops):
