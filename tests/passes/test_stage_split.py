@@ -377,6 +377,31 @@ def test_statistics_and_what_follows(length: int) -> None:
 
 
 @pytest.mark.usefixtures("short_rows")
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_a_statistic_that_is_stored_anyway_is_handed_over_there(dtype: DType) -> None:
+    """Not where its storage has fewer bits."""
+
+    def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:
+        x, out, kept = s.input(3, 36), s.buffer([3, 36]), s.buffer([3])
+        value = b.load(x.ref, element(x, at), F32)
+        total = b.reduce([value], over, combine("sum", F32))
+        b.store(kept.ref, at[0], total)
+        b.store(out.ref, element(out, at), b.op("div", value, total))
+        return out, kept
+
+    program = one_kernel((3, 36), (1,), make)
+    narrow = replace(program.buffers[-1], dtype=dtype)
+    program = replace(program, buffers=(*program.buffers[:-1], narrow))
+    made = cut_program(program) if dtype == F32 else split(program, SMALL)
+    assert names(made) == ["k0", "k0_join", "k0_map"]
+    _, join, last = kernels(made)
+    rows = {buffer.name for buffer in made.buffers if "_row" in buffer.name}
+    assert len(rows) == (dtype != F32)
+    assert {ref.storage for ref in reads(last)} == {"arg0", *(rows or {narrow.name})}
+    assert {ref.storage for ref in writes(join)} == {narrow.name, *rows}
+
+
+@pytest.mark.usefixtures("short_rows")
 @pytest.mark.parametrize("wrong", ["count", "distance", "total", "product"])
 def test_other_sums_of_squares_take_two_passes(wrong: str) -> None:
     def make(s: Sketch, b: Builder, at: list[Expr], over: list[str]) -> tuple[View, ...]:

@@ -193,6 +193,7 @@ class _Cutter:
         self.ends = {p: [self.end(p, n) for n in range(len(self.ops[p].args))] for p in self.scans}
         self.statistics: dict[int, _Saved] = {}
         self.stored = self.stored_values()
+        self.kept = self.kept_statistics()
 
     def pieces(self) -> Pieces:
         """All pieces. The last one is made first, since the pieces before it have to save what it needs."""
@@ -251,6 +252,18 @@ class _Cutter:
                 is_same = p == value and op.dtype == dtype and not isinstance(op.attrs, Load | Constant)
                 if is_same or (op.args == (value,) and op.attrs == Round(dtype)):
                     found[p] = self.pass_of_effect(effect), store
+        return found
+
+    def kept_statistics(self) -> dict[int, Store]:
+        """By position of a value of each row: its store into a buffer of the program, in which later pieces find it."""
+        found: dict[int, Store] = {}
+        for effect in self.effects:
+            store, value = self.ops[effect].attrs, (*self.ops[effect].args, -1)[0]
+            if not isinstance(store, Store) or self.varies(effect) or _is_checked(store.index) or store.ref.version:
+                continue
+            buffer = self.table[store.ref.storage]
+            if buffer.kind == "local" and buffer.dtype == self.ops[value].dtype:
+                found.setdefault(value, store)
         return found
 
     # --- buffers
@@ -415,10 +428,10 @@ class _Cutter:
         for p in needed(wanted, operands):
             op = self.ops[p]
             piece.b.node = op.node
-            if self.is_statistic(p, level):
+            if self.is_statistic(p, level) and p not in self.kept:
                 piece.places[p] = piece.load(self.statistic(p))
             elif is_loaded(p):
-                store = self.stored[p][1]
+                store = self.kept[p] if p in self.kept else self.stored[p][1]
                 assert op.dtype is not None
                 piece.places[p] = piece.b.load(store.ref, substitute(store.index, piece.mapping), op.dtype)
             elif p in self.reduces:
