@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from minductor.core.expressions.expr import as_int
-from tests.frontend.tracing import Lowered, compiled, grads, randn
+from tests.frontend.tracing import Lowered, compiled, grads, lowered, randn
 
 
 def given_to_backward(found: Lowered, elements: int) -> int:
@@ -39,6 +39,17 @@ NORMS: dict[str, Callable[..., torch.Tensor]] = {
 def test_the_backward_is_given_the_operand_and_not_the_result(name: str, dtype: torch.dtype) -> None:
     leaves = grads(randn(4, 6, 6, 6).to(dtype), randn(6).to(dtype), randn(6).to(dtype))
     assert given_to_backward(compiled(NORMS[name], *leaves), 4 * 6 * 6 * 6) == 2
+
+
+@pytest.mark.parametrize(("is_training", "count"), [(True, 5), (False, 7)])
+def test_running_statistics_are_saved_where_the_backward_reads_them(*, is_training: bool, count: int) -> None:
+    """In training it reads those of the batch: x, weight, mean, rstd, and the gradient."""
+    mean, var = torch.zeros(6), torch.ones(6)
+    leaves = grads(randn(4, 6, 5, 5), randn(6), randn(6))
+    found = lowered(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, is_training), *leaves, mean, var)
+    backward = found.programs[-1]
+    assert backward.name == "backward"
+    assert len(backward.inputs) == count
 
 
 @pytest.mark.parametrize("dim", [0, -1])

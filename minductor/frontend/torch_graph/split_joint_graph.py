@@ -24,6 +24,7 @@ from minductor.frontend.torch_graph.equality_gradients import round_compared_val
 from minductor.frontend.torch_graph.forward_nodes import name_forward_nodes
 from minductor.frontend.torch_graph.joint_views import update_view_values, visible_storages
 from minductor.frontend.torch_graph.recompute_rstd import recompute_rstd
+from minductor.frontend.torch_graph.unread_statistics import drop_unread_statistics
 
 
 def split_joint_graph(
@@ -38,6 +39,7 @@ def split_joint_graph(
     if rewrite is not None:
         rewrite(joint)
     widen_statistics(joint.graph)
+    drop_unread_statistics(joint.graph)
     decompose_norms(joint.graph)
     round_compared_values(joint.graph)
     merge_equal_nodes(joint.graph)
