@@ -80,7 +80,7 @@ def train(
 ) -> Step:
     """One training step of a copy of the module, with graphs as for a target; and of another copy in eager."""
     torch.compiler.reset()
-    env = Env(Options(**{"rewrites": "+train_channels_last", **options}), by_name(target))
+    env = Env(Options(**options), by_name(target))
     step = Step()
 
     def keep(gm: fx.GraphModule) -> Any:
