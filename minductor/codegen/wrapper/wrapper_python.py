@@ -36,8 +36,10 @@ HEADER = (
     "from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret\n"
 )
 
-# torch's own bindings of the calls that a small model makes most: 1.9 us against 3.9 us by the operator's object
+# torch's own bindings of the calls that a small model makes most: 1.9 us against 3.9 us by the operator's object, and
+# 3.6 against 7.8 us for a convolution
 SHORT: Mapping[str, str] = {
+    "aten.convolution.default": "torch.convolution",
     "aten.mm.out": "torch.mm",
     "aten.bmm.out": "torch.bmm",
     "aten.addmm.out": "torch.addmm",
