@@ -29,6 +29,7 @@ from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.graph_passes.retarget import retarget
 from minductor.ir.artefact.launch_metadata import (
     COUNTER,
+    COUNTERS,
     INDEX_BITS,
     LAUNCHES,
     MOST_IN_INT32,
@@ -42,7 +43,7 @@ from minductor.runtime.build.probe import find_compiler, probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
 from minductor.runtime.launch import launch
-from minductor.runtime.launch.counters import Counters
+from minductor.runtime.launch.counters import IN_GRAPHS, Counters
 from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
 from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, cubin_name, launch_of
 from minductor.runtime.launch.launch import KERNELS
@@ -372,9 +373,13 @@ def test_each_stream_has_a_counter_and_each_launch_in_a_graph(monkeypatch: pytes
     assert counters.of(torch.device("meta"), 1) is not one
     assert Counters().of(device, 1) is not one
     monkeypatch.setattr("minductor.runtime.launch.counters.is_captured", lambda device: True)
-    captured = [counters.of(device, 1) for _ in range(2)]
-    assert len({id(tensor) for tensor in (one, *captured)}) == 3
-    assert all(tensor.dtype == torch.int32 and not tensor.any() for tensor in (one, *captured))
+    captured = [counters.of(device, 1) for _ in range(IN_GRAPHS + 2)]
+    assert len({tensor.data_ptr() for tensor in (one, *captured)}) == IN_GRAPHS + 3
+    assert all(tensor.dtype == torch.int32 and len(tensor) == COUNTERS for tensor in (one, *captured))
+    captured[0].fill_(1)
+    assert not any(tensor.any() for tensor in (one, *captured[1:]))
+    assert len({tensor.untyped_storage().data_ptr() for tensor in captured}) == 3  # one holds all but the last two
+    assert len({Counters().of(device, 1).untyped_storage().nbytes() for _ in range(2)}) == 1  # none was made before
 
 
 def test_what_the_driver_refuses_is_raised(fake: Fake, way: Library | None) -> None:

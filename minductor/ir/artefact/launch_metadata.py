@@ -42,7 +42,7 @@ from typing import Any, TypeAlias
 LAUNCHES = "launches.json"  # the file's name
 # The name of a parameter behind the arguments: a tensor of int32, which are 0 before and after the launch, and how many
 # there are. No two launches that may run at the same time are given the same one.
-COUNTER, COUNTERS = "counter", 1024
+COUNTER, COUNTERS = "counter", 128
 # The name of the constant that says of how many bits a kernel's indices are, where sizes decide that; and the largest
 # index of 32 bits.
 INDEX_BITS, MOST_IN_INT32 = "INDEX_BITS", 2**31 - 1

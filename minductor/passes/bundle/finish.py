@@ -6,8 +6,7 @@ That saves a launch. The usual case is a reduction in parts (`split`): the last 
 same order.
 
 A kernel of several programs joins sums of columns. If each of its blocks needs only what the programs for the same
-columns have stored, these are counted by themselves, and the last of them does the work of this block. In a CUDA graph
-that saves no launch, since the graph sets the counters to 0.
+columns have stored, these are counted by themselves, and the last of them does the work of this block.
 
 Refuses (leaves as they are) kernels on CPUs and for wrappers that pass no counter, and matrix products; and, with a
 `FusionRefusal`, pairs of kernels for which one launch saves too little.
@@ -60,8 +59,7 @@ def finish(program: Program, env: Env) -> Program:
     if not (env.target.has_counters and options.fuse and options.wrapper != "fx" and options.block_access == "offsets"):
         return program
     program = _finished_variants(program, env)
-    found = ((number, _shared_axis(node)) for number, node in enumerate(program.nodes))
-    small = {number: axis for number, axis in found if axis is not None and not (axis and options.cudagraphs)}
+    small = {number: axis for number, node in enumerate(program.nodes) if (axis := _shared_axis(node)) is not None}
     if not small:
         return program
     finisher = _Finisher(program, env)

@@ -77,7 +77,7 @@ static inline bool md_empty_cuda(md_Call& md, md_Tensor& made, md_DType dtype, m
 }
 
 // A tensor of int32 that hold 0, for the kernels of one stream; see runtime/launch/counters.py.
-constexpr int64_t md_counters = 1024;  // as in ir/artefact/launch_metadata.py
+constexpr int64_t md_counters = 128;  // as in ir/artefact/launch_metadata.py
 
 struct md_Counter {
   void* stream;
