@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_leaves
 
 import minductor
 from minductor.core.errors import FrozenChanged, FrozenTraining
@@ -273,6 +274,62 @@ def test_written_buffers_are_no_constants(frozen: Frozen, kind: type[nn.Module],
         torch.testing.assert_close(compiled(x), same(x), rtol=1e-4, atol=1e-5)
     for own, other in zip(model.buffers(), same.buffers(), strict=True):
         torch.testing.assert_close(own, other)
+
+
+class Given(nn.Module):
+    """Gives a value of its weight alone beside another result."""
+
+    def __init__(self, shown: Callable[[Tensor, int], Any]) -> None:
+        super().__init__()
+        self.weight, self.shown = nn.Parameter(torch.randn(8, 8)), shown
+
+    def forward(self, x: Tensor) -> Any:
+        return x + self.weight.sin(), self.shown(self.weight.exp(), x.shape[0])
+
+
+SHOWN: tuple[Callable[[Tensor, int], Any], ...] = (
+    lambda made, _: made,
+    lambda made, _: made.view(2, 32).t(),
+    lambda made, rows: made[:rows],  # a view of a symbolic size
+    lambda made, _: (made, made[0], made),
+    lambda made, _: made.chunk(2),
+    lambda made, _: made.view(2, 4, 8) @ made,  # a product whose view torch does not mark as one
+)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_each_call_gives_new_results(frozen: Frozen, shown: Callable[[Tensor, int], Any]) -> None:
+    """The caller may write to a result; results that share memory in eager share it here, and no others."""
+    model, x = Given(shown), torch.randn(8, 8)
+    compiled = frozen(model, dynamic=True)
+    for _ in range(3):
+        own, eager = (tree_leaves(call(x)) for call in (compiled, model))
+        for mine, theirs in zip(own, eager, strict=True):
+            torch.testing.assert_close(mine, theirs)
+            assert mine.stride() == theirs.stride()
+            mine.zero_(), theirs.zero_()
+        torch.testing.assert_close(own, eager)
+        assert len(set(map(id, own))) == len(set(map(id, eager)))
+    assert frozen.seen[-1].report.frozen_bytes >= 4 * 64  # of the sine
+
+
+def test_views_share_the_memory_of_one_folded_value(frozen: Frozen) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            made, (first, second) = self.weight.exp(), self.weight.chunk(2)
+            return x * made + made.t() + x * first[1] + x * second[0] + x * made[0]
+
+    model, x = Model(), torch.randn(8, 8)
+    compiled = frozen(model)
+    torch.testing.assert_close(compiled(x), model(x))
+    (kept,) = frozen.sets()
+    held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in kept.values}
+    assert sum(held.values()) == frozen.seen[-1].report.frozen_bytes == 4 * 64
+    assert model.weight.untyped_storage().data_ptr() not in held
 
 
 def test_random_calls_and_assertions_stay(frozen: Frozen) -> None:
