@@ -115,8 +115,9 @@ def test_a_changed_weight_is_an_error(frozen: Frozen, name: str, change: Callabl
     compiled = frozen(layer)
     compiled(x)
     change(layer)
-    with pytest.raises(FrozenChanged, match=f"the frozen weight {name} was changed in place"):
+    with pytest.raises(FrozenChanged, match=f"the frozen weight {name} was changed in place") as caught:
         compiled(x)
+    assert "hint: torch.compiler.reset() compiles again" in str(caught.value)
     torch.compiler.reset()
     torch.testing.assert_close(compiled(x), layer(x))
 
@@ -189,6 +190,47 @@ def test_a_dead_module_leaves_no_values(frozen: Frozen) -> None:
     torch.compiler.reset()
     gc.collect()
     assert [ref() for ref in values] == [None, None]
+
+
+class Images(nn.Module):
+    """A convolution with a norm, and a product that is large enough to be packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.Linear(1024, 1024)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        return self.norm(self.conv(x)), self.linear(y)
+
+
+def test_a_module_that_dies_leaves_neither_weights_nor_values(frozen: Frozen) -> None:
+    """The compiled graph lives on, and serves the modules that are left. The one that dies was called last."""
+    x = torch.randn(2, 8, 32, 32).contiguous(memory_format=torch.channels_last), torch.randn(64, 1024)
+    modules = [Images().eval() for _ in range(3)]
+    compiled = frozen(lambda module, *given: module(*given))
+    for module in modules:
+        torch.testing.assert_close(compiled(module, *x), module(*x), rtol=1e-4, atol=1e-4)
+    applied = {row[0] for row in frozen.seen[-1].report.rewrites if not row[3]}
+    assert {"fold_batch_norm", "pack_convolution", "pack_linear"} <= applied and len(frozen.seen) == 1
+    weights = [weakref.ref(each) for each in (*modules[2].parameters(), *modules[2].buffers())]
+    values = [[weakref.ref(value) for value in each.values] for each in frozen.sets()]
+    del modules[2], module
+    gc.collect()
+    assert {ref() for ref in weights} == {None}
+    assert [any(ref() is not None for ref in each) for each in values] == [True, True, False]
+    torch.testing.assert_close(compiled(modules[0], *x), modules[0](*x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_report_counts_what_is_kept(frozen: Frozen) -> None:
+    """The bytes of the plain weights that were packed, and of the folded bias; no other weight has a copy."""
+    module = Images().eval()
+    x = torch.randn(2, 8, 32, 32).contiguous(memory_format=torch.channels_last), torch.randn(64, 1024)
+    frozen(module)(*x)
+    (kept,) = frozen.sets()
+    packed, plain = ([v for v in kept.values if v.is_mkldnn is is_packed] for is_packed in (True, False))
+    assert [value.shape for value in packed] == [(16, 8, 3, 3), (1024, 1024)] and [v.shape for v in plain] == [(16,)]
+    assert frozen.seen[-1].report.frozen_bytes == 4 * (16 * 8 * 9 + 1024 * 1024 + 16)
 
 
 def test_sets_are_bounded(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
