@@ -355,6 +355,22 @@ def test_each_call_gives_new_results(frozen: Frozen, shown: Callable[[Tensor, in
     assert frozen.seen[-1].report.frozen_bytes >= 4 * 64  # of the sine
 
 
+def test_values_have_the_strides_that_were_traced(frozen: Frozen) -> None:
+    """torch traces the strides of the second operand for a copysign of two dtypes; eager gives those of the first."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Parameter(torch.randn(8, 6).t()), nn.Parameter(torch.randn(6, 8).bfloat16())
+
+        def forward(self, x: Tensor) -> Any:
+            return x + 1, torch.copysign(self.first, self.second.masked_fill(self.first > 0, -1))
+
+    model, x = Model(), torch.randn(6, 8)
+    for own, eager in zip(frozen(model)(x), model(x), strict=True):
+        torch.testing.assert_close(own, eager, check_stride=True)
+
+
 def test_views_share_the_memory_of_one_folded_value(frozen: Frozen) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

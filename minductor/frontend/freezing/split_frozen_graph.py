@@ -21,6 +21,7 @@ from minductor.frontend.quirks.torch_versions import input_path
 from minductor.frontend.rewrites.value_layouts import storage, storages
 
 MAX_GROWTH = 4  # a folded value has at most so many times the bytes of the weights that it comes from
+_UNINITIALISED = ("aten.new_empty", "aten.empty_like")  # calls whose results have no values yet
 SMALL_BYTES = 4096  # a value of at most this size is folded in any case
 
 
@@ -119,7 +120,7 @@ def _stays(node: fx.Node) -> bool:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not all(type(n) is int for n in (*value.shape, *value.stride())):
         return True
-    if _is_view(node) or _is_widened_bytes(node):
+    if _is_view(node) or _is_widened_bytes(node) or str(node.target).startswith(_UNINITIALISED):
         return True
     return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, _weights_of(node))))
 
@@ -175,8 +176,25 @@ def _part(gm: fx.GraphModule, weights: Sequence[fx.Node], folded: Sequence[fx.No
     for node in gm.graph.nodes:
         if node in needed and node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
+            if (strides := _strides(node)) is not None and node.op == "call_function":
+                copies[node] = graph.call_function(_with_strides, (copies[node], strides))
     graph.output(tuple(copies[node] for node in folded))
     return fx.GraphModule(gm, graph)
+
+
+def _strides(node: fx.Node) -> tuple[int, ...] | None:
+    """The traced strides of a node's value; None if they are no numbers, or if it is no strided tensor."""
+    value = node.meta.get("val")
+    if storage(value) is None or not all(type(n) is int for n in value.stride()):
+        return None
+    return tuple(value.stride())
+
+
+def _with_strides(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """A value with the strides that the rest of the graph was compiled for: those of eager may differ."""
+    if value.layout is not torch.strided or value.stride() == strides:
+        return value
+    return value.new_empty_strided(value.shape, strides).copy_(value)
 
 
 def _nbytes(node: fx.Node) -> int:
