@@ -184,7 +184,7 @@ def _part(gm: fx.GraphModule, weights: Sequence[fx.Node], folded: Sequence[fx.No
 
 def _strides(node: fx.Node) -> tuple[int, ...] | None:
     """The traced strides of a node's value; None if they are no numbers, or if it is no strided tensor."""
-    value = node.meta.get("val")
+    value: Any = node.meta.get("val")
     if storage(value) is None or not all(type(n) is int for n in value.stride()):
         return None
     return tuple(value.stride())
