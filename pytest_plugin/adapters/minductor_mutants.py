@@ -40,6 +40,7 @@ APPLY_REWRITES = "minductor.frontend.rewrites.apply_rewrites"
 VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
 FROZEN_CALL = "minductor.runtime.launch.frozen_call"
+SPLIT_FROZEN = "minductor.frontend.freezing.split_frozen_graph"
 GRAPHS = "minductor.runtime.graphs"
 GRAPH_PARTITION, GRAPH_POOL = f"{GRAPHS}.graph_partition", f"{GRAPHS}.graph_pool"
 GRAPH_CHAIN = f"{GRAPHS}.graph_chain"
@@ -245,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("pad-wrong-part", PAD, "replace", "dim, 0, size)", "dim, pad, size + pad)"),
     Mutant(
         "one-byte-weights-copied",
-        "minductor.frontend.freezing.split_frozen_graph",
+        SPLIT_FROZEN,
         "_is_widened_bytes",
         "return is_widened and",
         "return False and",
@@ -387,6 +388,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "latest is not None and latest[0] == key",
         "latest",
     ),
+    Mutant("frozen-results-kept", SPLIT_FROZEN, "_folded_nodes", "in returned", "in ()"),
+    Mutant("frozen-views-kept", SPLIT_FROZEN, "_stays", "_is_view(node) or", ""),
     Mutant("frozen-weights-kept", FROZEN_CALL, "_Drop.__call__", "owner.drop(self.key)", "owner.drop(())"),
     # --- CUDA graphs
     Mutant(

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_leaves
 
 import minductor
 from minductor.core.errors import FrozenChanged, FrozenTraining
@@ -114,8 +115,9 @@ def test_a_changed_weight_is_an_error(frozen: Frozen, name: str, change: Callabl
     compiled = frozen(layer)
     compiled(x)
     change(layer)
-    with pytest.raises(FrozenChanged, match=f"the frozen weight {name} was changed in place"):
+    with pytest.raises(FrozenChanged, match=f"the frozen weight {name} was changed in place") as caught:
         compiled(x)
+    assert "hint: torch.compiler.reset() compiles again" in str(caught.value)
     torch.compiler.reset()
     torch.testing.assert_close(compiled(x), layer(x))
 
@@ -188,6 +190,47 @@ def test_a_dead_module_leaves_no_values(frozen: Frozen) -> None:
     torch.compiler.reset()
     gc.collect()
     assert [ref() for ref in values] == [None, None]
+
+
+class Images(nn.Module):
+    """A convolution with a norm, and a product that is large enough to be packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.Linear(1024, 1024)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        return self.norm(self.conv(x)), self.linear(y)
+
+
+def test_a_module_that_dies_leaves_neither_weights_nor_values(frozen: Frozen) -> None:
+    """The compiled graph lives on, and serves the modules that are left. The one that dies was called last."""
+    x = torch.randn(2, 8, 32, 32).contiguous(memory_format=torch.channels_last), torch.randn(64, 1024)
+    modules = [Images().eval() for _ in range(3)]
+    compiled = frozen(lambda module, *given: module(*given))
+    for module in modules:
+        torch.testing.assert_close(compiled(module, *x), module(*x), rtol=1e-4, atol=1e-4)
+    applied = {row[0] for row in frozen.seen[-1].report.rewrites if not row[3]}
+    assert {"fold_batch_norm", "pack_convolution", "pack_linear"} <= applied and len(frozen.seen) == 1
+    weights = [weakref.ref(each) for each in (*modules[2].parameters(), *modules[2].buffers())]
+    values = [[weakref.ref(value) for value in each.values] for each in frozen.sets()]
+    del modules[2], module
+    gc.collect()
+    assert {ref() for ref in weights} == {None}
+    assert [any(ref() is not None for ref in each) for each in values] == [True, True, False]
+    torch.testing.assert_close(compiled(modules[0], *x), modules[0](*x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_report_counts_what_is_kept(frozen: Frozen) -> None:
+    """The bytes of the plain weights that were packed, and of the folded bias; no other weight has a copy."""
+    module = Images().eval()
+    x = torch.randn(2, 8, 32, 32).contiguous(memory_format=torch.channels_last), torch.randn(64, 1024)
+    frozen(module)(*x)
+    (kept,) = frozen.sets()
+    packed, plain = ([v for v in kept.values if v.is_mkldnn is is_packed] for is_packed in (True, False))
+    assert [value.shape for value in packed] == [(16, 8, 3, 3), (1024, 1024)] and [v.shape for v in plain] == [(16,)]
+    assert frozen.seen[-1].report.frozen_bytes == 4 * (16 * 8 * 9 + 1024 * 1024 + 16)
 
 
 def test_sets_are_bounded(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +316,78 @@ def test_written_buffers_are_no_constants(frozen: Frozen, kind: type[nn.Module],
         torch.testing.assert_close(compiled(x), same(x), rtol=1e-4, atol=1e-5)
     for own, other in zip(model.buffers(), same.buffers(), strict=True):
         torch.testing.assert_close(own, other)
+
+
+class Given(nn.Module):
+    """Gives a value of its weight alone beside another result."""
+
+    def __init__(self, shown: Callable[[Tensor, int], Any]) -> None:
+        super().__init__()
+        self.weight, self.shown = nn.Parameter(torch.randn(8, 8)), shown
+
+    def forward(self, x: Tensor) -> Any:
+        return x + self.weight.sin(), self.shown(self.weight.exp(), x.shape[0])
+
+
+SHOWN: tuple[Callable[[Tensor, int], Any], ...] = (
+    lambda made, _: made,
+    lambda made, _: made.view(2, 32).t(),
+    lambda made, rows: made[:rows],  # a view of a symbolic size
+    lambda made, _: (made, made[0], made),
+    lambda made, _: made.chunk(2),
+    lambda made, _: made.view(2, 4, 8) @ made,  # a product whose view torch does not mark as one
+)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_each_call_gives_new_results(frozen: Frozen, shown: Callable[[Tensor, int], Any]) -> None:
+    """The caller may write to a result; results that share memory in eager share it here, and no others."""
+    model, x = Given(shown), torch.randn(8, 8)
+    compiled = frozen(model, dynamic=True)
+    for _ in range(3):
+        own, eager = (tree_leaves(call(x)) for call in (compiled, model))
+        for mine, theirs in zip(own, eager, strict=True):
+            torch.testing.assert_close(mine, theirs)
+            assert mine.stride() == theirs.stride()
+            mine.zero_(), theirs.zero_()
+        torch.testing.assert_close(own, eager)
+        assert len(set(map(id, own))) == len(set(map(id, eager)))
+    assert frozen.seen[-1].report.frozen_bytes >= 4 * 64  # of the sine
+
+
+def test_values_have_the_strides_that_were_traced(frozen: Frozen) -> None:
+    """torch traces the strides of the second operand for a copysign of two dtypes; eager gives those of the first."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Parameter(torch.randn(8, 6).t()), nn.Parameter(torch.randn(6, 8).bfloat16())
+
+        def forward(self, x: Tensor) -> Any:
+            return x + 1, torch.copysign(self.first, self.second.masked_fill(self.first > 0, -1))
+
+    model, x = Model(), torch.randn(6, 8)
+    for own, eager in zip(frozen(model)(x), model(x), strict=True):
+        torch.testing.assert_close(own, eager, check_stride=True)
+
+
+def test_views_share_the_memory_of_one_folded_value(frozen: Frozen) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            made, (first, second) = self.weight.exp(), self.weight.chunk(2)
+            return x * made + made.t() + x * first[1] + x * second[0] + x * made[0]
+
+    model, x = Model(), torch.randn(8, 8)
+    compiled = frozen(model)
+    torch.testing.assert_close(compiled(x), model(x))
+    (kept,) = frozen.sets()
+    held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in kept.values}
+    assert sum(held.values()) == frozen.seen[-1].report.frozen_bytes == 4 * 64
+    assert model.weight.untyped_storage().data_ptr() not in held
 
 
 def test_random_calls_and_assertions_stay(frozen: Frozen) -> None:

@@ -1,7 +1,8 @@
 """Faults of the conditions that hold for all rewrites, and of frozen calls: most are noticed by two kinds of checks.
 
 Some have one kind of check only: `rewrite-reader-forgotten` and `rewrite-dtype-unseen` lead to an error before there
-are numbers, `rewrite-strides-returned` to other strides only, and `frozen-weights-kept` changes no number.
+are numbers, `rewrite-strides-returned` to other strides only; `frozen-weights-kept` and `frozen-views-kept` change no
+number.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import minductor
 from minductor.core.errors import FrozenChanged
 from minductor.frontend.rewrites import rewrite_table
 from minductor.frontend.rewrites.rewrite_row import Match, Rewrite, Site
@@ -205,3 +207,39 @@ def test_frozen_calls(calls: list[FrozenCall], fault: str, kinds: set[str]) -> N
     with mutated(mutant) as was_reached:
         assert check() == kinds
         assert was_reached()
+
+
+def kept_results() -> set[str]:
+    """The kinds of checks that notice a caller who writes to a result that depends on a weight alone."""
+    layer, x = Layer(), torch.randn(4, 4)
+    fn = torch.compile(lambda x: (x + 1, layer.weight.exp()), backend="minductor", options={"freeze": True})
+    first = fn(x)[1].zero_()
+    second = fn(x)[1]
+    kinds = {"numeric"} if not torch.allclose(second, layer.weight.exp()) else set[str]()
+    return kinds | ({"memory"} if first.data_ptr() == second.data_ptr() else set())
+
+
+def kept_views() -> set[str]:
+    """The kinds of checks that notice a view of a weight among the folded values."""
+    layer, x, seen = Layer(), torch.randn(2, 4), list[Any]()
+    compiler = minductor.Compiler(observer=seen.append)
+    fn = torch.compile(lambda x: x + layer.weight.chunk(2)[0], backend=compiler, options={"freeze": True})
+    kinds = set[str]() if torch.equal(fn(x), x + layer.weight[:2]) else {"numeric"}
+    return kinds | ({"bytes"} if seen[-1].report.frozen_bytes else set())
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "kinds"),
+    [
+        ("frozen-results-kept", kept_results, {"numeric", "memory"}),
+        ("frozen-views-kept", kept_views, {"bytes"}),
+    ],
+)
+def test_what_is_folded(fault: str, check: Callable[[], set[str]], kinds: set[str]) -> None:
+    assert check() == set()
+    torch.compiler.reset()
+    (mutant,) = (each for each in MUTANTS if each.name == fault)
+    with mutated(mutant) as was_reached:
+        assert check() == kinds
+        assert was_reached()
+    torch.compiler.reset()

@@ -1,9 +1,9 @@
 """Cuts an inference graph into what depends on its weights alone and the rest.
 
 Takes an ATen graph and its frozen nodes. Changes the graph into the rest, which takes the computed values as further
-inputs behind its own. Gives the other part as a graph module from weights to these values. A view of a weight stays
-where it is, since it costs nothing, as does a value that is much larger than the weights it comes from, and a converted
-weight of one byte an element.
+inputs behind its own. Gives the other part as a graph module from weights to these values. A view stays where it is,
+since it costs nothing, as does a value that is much larger than the weights it comes from, and a converted weight of
+one byte an element. So does a result of the graph: the caller may write to it, and gets a new tensor at each call.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from torch import fx
 
 from minductor.frontend.capture.capture import FOLDED
 from minductor.frontend.quirks.torch_versions import input_path
+from minductor.frontend.rewrites.value_layouts import storage, storages
 
 MAX_GROWTH = 4  # a folded value has at most so many times the bytes of the weights that it comes from
+_UNINITIALISED = ("aten.new_empty", "aten.empty_like")  # calls whose results have no values yet
 SMALL_BYTES = 4096  # a value of at most this size is folded in any case
 
 
@@ -100,26 +102,39 @@ def _erase_unused(gm: fx.GraphModule, frozen: set[fx.Node]) -> None:
 def _folded_nodes(graph: fx.Graph, frozen: set[fx.Node]) -> Iterator[fx.Node]:
     """The frozen nodes whose values the rest of the graph reads, in order, but for those that stay in the rest."""
     needed = [node for node in graph.nodes if node in frozen and any(user not in frozen for user in node.users)]
+    returned = {memory for node in graph.output_node().all_input_nodes for memory in _memory(node)}
     found: set[fx.Node] = set()
     while needed:
         node = needed.pop()
         if node.op in ("placeholder", "get_attr") or node in found:
             continue
-        if _stays(node, frozen):
+        if _stays(node) or storage(node.meta["val"]) in returned:
             needed += node.all_input_nodes
         else:
             found.add(node)
     yield from sorted(found)
 
 
-def _stays(node: fx.Node, frozen: set[fx.Node]) -> bool:
-    """Whether a frozen value is computed at each call: it is a view of a weight, several values, or too large."""
+def _stays(node: fx.Node) -> bool:
+    """Whether a frozen value is computed at each call: it is a view, several values, or too large."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not all(type(n) is int for n in (*value.shape, *value.stride())):
         return True
-    if _is_view_of_weight(node) or _is_widened_bytes(node):
+    if _is_view(node) or _is_widened_bytes(node) or str(node.target).startswith(_UNINITIALISED):
         return True
     return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, _weights_of(node))))
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a value lies in the memory of what it is computed from, as a part of a weight that is split does."""
+    is_part = getattr(node.target, "__name__", "") == "getitem"
+    sources = node.all_input_nodes[0].all_input_nodes if is_part else node.all_input_nodes
+    return any(memory in _memory(source) for source in sources for memory in _memory(node))
+
+
+def _memory(node: fx.Node) -> set[int]:
+    """The identities of the memory of a node's values."""
+    return {memory for memory in storages(node.meta.get("val")) if memory is not None}
 
 
 def _is_widened_bytes(node: fx.Node) -> bool:
@@ -131,12 +146,6 @@ def _is_widened_bytes(node: fx.Node) -> bool:
     weight = largest.meta["val"]
     is_widened = weight.itemsize == 1 < node.meta["val"].itemsize and weight.dtype != torch.bool
     return is_widened and _nbytes(node) > max(SMALL_BYTES, _nbytes(largest))
-
-
-def _is_view_of_weight(node: fx.Node) -> bool:
-    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
-        node = node.all_input_nodes[0]
-    return node.op in ("placeholder", "get_attr")
 
 
 def _weights_of(node: fx.Node) -> Iterator[fx.Node]:
@@ -167,8 +176,25 @@ def _part(gm: fx.GraphModule, weights: Sequence[fx.Node], folded: Sequence[fx.No
     for node in gm.graph.nodes:
         if node in needed and node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
+            if (strides := _strides(node)) is not None and node.op == "call_function":
+                copies[node] = graph.call_function(_with_strides, (copies[node], strides))
     graph.output(tuple(copies[node] for node in folded))
     return fx.GraphModule(gm, graph)
+
+
+def _strides(node: fx.Node) -> tuple[int, ...] | None:
+    """The traced strides of a node's value; None if they are no numbers, or if it is no strided tensor."""
+    value: Any = node.meta.get("val")
+    if storage(value) is None or not all(type(n) is int for n in value.stride()):
+        return None
+    return tuple(value.stride())
+
+
+def _with_strides(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """A value with the strides that the rest of the graph was compiled for: those of eager may differ."""
+    if value.layout is not torch.strided or value.stride() == strides:
+        return value
+    return value.new_empty_strided(value.shape, strides).copy_(value)
 
 
 def _nbytes(node: fx.Node) -> int:

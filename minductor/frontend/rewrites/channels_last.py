@@ -47,7 +47,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolutions(Match):
-    """All convolutions of a graph, in order, with their gradients."""
+    """All convolutions of a graph, in order, with their gradients; `result` is the first whose layout is chosen."""
 
     nodes: tuple[fx.Node, ...]
     choice: LayoutChoice
@@ -58,7 +58,9 @@ def find(site: Site) -> Convolutions | None:
     nodes = [node for node in site.anchor.graph.nodes if node.target in CONVOLUTIONS and _has_images(node, site)]
     if not nodes or nodes[0] is not site.anchor:
         return None
-    return Convolutions(result=site.anchor, nodes=tuple(nodes), choice=choose_layouts(site))
+    choice = choose_layouts(site)
+    first = next((node for node in nodes if node in choice.channels_last | choice.contiguous), site.anchor)
+    return Convolutions(result=first, nodes=tuple(nodes), choice=choice)
 
 
 def find_on_gpu(site: Site) -> Convolutions | None:

@@ -6,7 +6,8 @@ of their producers, and the result is rounded. A frozen weight is widened once, 
 weight twice as wide takes as long.
 
 Without such instructions torch takes 2 to 12 times as long for a 16-bit product as for one in float32, and 7 to 35
-times for a convolution. It sums in float32 too, so both round once.
+times for a convolution. It sums in float32 too, so both round once. The strides may change: of channels-last volumes, a
+convolution in float16 gives contiguous ones, one in float32 channels-last ones.
 """
 
 from __future__ import annotations
@@ -84,4 +85,5 @@ WIDEN_PRODUCTS = Rewrite(
     find=find,
     conditions=(has_several_rows,),
     replace=replace,
+    keeps_strides=False,
 )

@@ -119,6 +119,16 @@ def test_a_channels_last_model_stays_as_it_is() -> None:
     check(found)
 
 
+def test_the_first_convolution_may_have_no_choice() -> None:
+    """Its weight is channels-last. Those of the others, which read one channel at a time, count as both."""
+    torch.manual_seed(0)
+    volume, last = partial(nn.Conv3d, kernel_size=5, padding=1), torch.channels_last_3d
+    net = chain(volume(8, 1), nn.Hardswish(), volume(1, 2), volume(2, 2, groups=2)).to(memory_format=last)
+    found = rewrite(net, torch.randn(2, 8, 8, 8, 8).contiguous(memory_format=last))
+    assert found.why("channels_last") == [""] and found.layouts() == "llc"
+    check(found)
+
+
 def test_what_a_backward_reads_stays() -> None:
     found = rewrite(MATCHES["two"](), images().requires_grad_(), grad=True)
     assert found.why("channels_last") == ["a backward reads what convolution reads"]

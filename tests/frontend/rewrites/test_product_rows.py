@@ -189,6 +189,10 @@ NARROW = {
         lambda x, w, b: F.conv2d(x, w, b, padding=1),
         (randn(2, 8, 9, 9, dtype=BF16), randn(6, 8, 3, 3, dtype=BF16), randn(6, dtype=BF16)),
     ),
+    "volumes, whose layout torch keeps in float32 only": Row(
+        F.conv3d,
+        (randn(2, 3, 6, 7, 8, dtype=F16).to(memory_format=torch.channels_last_3d), randn(4, 3, 3, 3, 3, dtype=F16)),
+    ),
 }
 WIDE = {
     "float32": Row(F.linear, (X, W, B)),
