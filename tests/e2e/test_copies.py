@@ -82,3 +82,16 @@ def test_few_long_rows_of_a_small_kernel_are_one_block(compiled: Compile, dtype:
     """They are about a multiple of 4 KiB apart, so that an array gathers their lines, 64 elements at a time."""
     run = compiled(ORDERS["matrix"], values(dtype, 2047, 4), grad=False, options={"variant": "transposed"})
     assert compiled.device.kind != "cpu" or calls(run, "md_copy_transposed(")
+
+
+@pytest.mark.parametrize("size", [(65, 7), (7, 65), (130, 70), (64, 64)])
+@pytest.mark.parametrize("variant", ["", "transposed"])
+def test_what_a_block_makes_for_other_loops(compiled: Compile, size: tuple[int, int], variant: str) -> None:
+    """The values have a row as long as the axis, of which the last block fills a part."""
+
+    def fn(x: Tensor) -> Tensor:
+        turned = x.t()
+        return torch.copysign(turned.half() * 0.5 + 1, turned.nan_to_num()).expand(2, -1, -1).repeat(2, 1, 1)
+
+    options = {"variant": variant} if variant and compiled.device.kind == "cpu" else {}
+    compiled(fn, torch.randn(size), grad=False, options={"verify": True, **options})

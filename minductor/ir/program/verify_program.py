@@ -399,6 +399,17 @@ def _rows_known_before(program: ir.Program) -> Iterator[str]:
                     yield f"{kernel.name}: before the loop over {loop.axis} the row of %{position} is not known"
 
 
+def _whole_blocks_kept_inside(program: ir.Program) -> Iterator[str]:
+    """What a loop computes beyond the end of its axis has a place in arrays of a block only."""
+    for kernel in _kernels(program):
+        for outer in loops(kernel.schedule.steps) if kernel.schedule else ():
+            here = frozenset(positions(outer.body)) if outer.is_blocked else frozenset[int]()
+            late = {a for p, op in enumerate(kernel.body.ops) if p not in here for a in op.args}
+            for loop in loops(outer.body):
+                if loop.is_whole and loop.axis == outer.axis and here and not late.isdisjoint(positions(loop.body)):
+                    yield f"{kernel.name}: a loop over whole blocks of {loop.axis} computes what other loops read"
+
+
 def _cut_in_order(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         extents = {axis.name: axis.extent for axis in kernel.axes}
@@ -586,6 +597,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "each effect stands once in the schedule": ("schedule", _scheduled),
     "the masks that a loop leaves out are known before it begins": ("schedule", _masks_known_before),
     "a row that is fetched is known before its loop begins": ("schedule", _rows_known_before),
+    "a loop over whole blocks computes what its block alone reads": ("schedule", _whole_blocks_kept_inside),
     "the cuts of a loop are in ascending order": ("schedule", _cut_in_order),
     "bulk and edges of an aligned row hold each element once": ("schedule", _aligned_rows_whole),
     "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),

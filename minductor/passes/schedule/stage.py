@@ -55,7 +55,8 @@ def _staged(loop: Loop, kernel: Kernel, staged: Staged) -> Loop:
     body = edited(loop.body, partial(_without, gone=loads | stores))
     (extent,) = [as_int(axis.extent) for axis in kernel.axes if axis.name == staged.vector]
     if extent is None or extent % loop.block:
-        body = edited(body, partial(_whole, axis=staged.vector, ops=ops))
+        late = frozenset(a for p, op in enumerate(ops) if p not in here for a in op.args)
+        body = edited(body, partial(_whole, axis=staged.vector, ops=ops, late=late))
     return replace(loop, body=(*_copies(staged, loads), *body, *_copies(staged, stores)))
 
 
@@ -71,9 +72,13 @@ def _without(loop: Loop, gone: frozenset[int]) -> tuple[Loop, ...]:
     return (replace(loop, body=body),) if body else ()
 
 
-def _whole(loop: Loop, axis: str, ops: tuple[Op, ...]) -> tuple[Loop]:
-    """The loop, as a whole one if it is a vector loop over the axis whose ops touch no memory and cannot fail."""
-    inside = [ops[p] for p in positions(loop.body)]
+def _whole(loop: Loop, axis: str, ops: tuple[Op, ...], late: frozenset[int]) -> tuple[Loop]:
+    """The loop, as a whole one if it is a vector loop over the axis whose ops touch no memory and cannot fail.
+
+    `late`: the values that other blocks of loops read. Their rows are as long as the axis, and not as a block.
+    """
+    here = tuple(positions(loop.body))
+    inside = [ops[p] for p in here]
     # what stands in rows that do not exist may be no index, and no divisor
     is_safe = all(
         op.dtype is not None
@@ -81,4 +86,5 @@ def _whole(loop: Loop, axis: str, ops: tuple[Op, ...]) -> tuple[Loop]:
         and not (isinstance(op.attrs, Load) and axis in op.axes)
         for op in inside
     )
-    return (replace(loop, is_whole=loop.axis == axis and loop.kind == "vector" and is_safe),)
+    is_own = late.isdisjoint(here)
+    return (replace(loop, is_whole=loop.axis == axis and loop.kind == "vector" and is_safe and is_own),)
