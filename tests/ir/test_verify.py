@@ -21,6 +21,7 @@ OBJECTS = "an output is in one group of distinct outputs, and a group is one vie
 CALLED = "a call names regions of its program and passes their sizes"
 COMES = "every node comes from an ATen node"
 HINT = "a hint is in the range of a size that the caller supplies"
+BLOCK = "a loop over whole blocks computes what its block alone reads"
 FORM = "ops have valid arguments, dtypes and axes"
 
 # rule, program, old text, new text
@@ -162,6 +163,37 @@ def test_rules_of_later_stages_wait_for_them() -> None:
             verify(program, stage)
 
 
+WHOLE = """program inference
+  input arg0: f32[65] stride [1] cpu
+  buffer buf0: f32[65] stride [1] cpu
+  kernel k0 (i0: 65) from neg = aten.neg.default
+    schedule {
+      serial i0 by 64 {
+        serial i0 {
+          %0
+        }
+        vector i0 whole {
+          %1
+        }
+        INSIDE
+      }
+      BEHIND
+      rows %0 %1
+    }
+    %0 = load arg0@0[i0] : f32 {i0}
+    %1 = neg %0 : f32 {i0}
+    %2 = store buf0@0[i0] %1 {i0}
+  return (buf0@0 f32[65] stride [1] offset 0)
+"""
+
+
+def test_a_loop_over_whole_blocks_computes_what_its_block_alone_reads() -> None:
+    stored = "serial i0 { %2 }"
+    verify(parse_program(WHOLE.replace("INSIDE", stored).replace("BEHIND", "")), "schedule")
+    with pytest.raises(VerifyError, match=BLOCK):
+        verify(parse_program(WHOLE.replace("INSIDE", "").replace("BEHIND", stored)), "schedule")
+
+
 def test_every_early_rule_has_a_fault_here() -> None:
     shown = {rule for rule, *_ in FAULTS} | {ONCE, NAMES, "each effect stands once in the schedule"}
     later = {
@@ -169,6 +201,7 @@ def test_every_early_rule_has_a_fault_here() -> None:
         "the masks that a loop leaves out are known before it begins",
         "a row that is fetched is known before its loop begins",
         "the cuts of a loop are in ascending order",
+        BLOCK,
         "bulk and edges of an aligned row hold each element once",
         "a matrix product of a schedule is a sum of products",
         "a variant writes what its kernel writes, and reads only what its kernel reads",
