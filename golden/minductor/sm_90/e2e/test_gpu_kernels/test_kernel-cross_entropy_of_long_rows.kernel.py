@@ -24,7 +24,7 @@ def log_softmax_0(in0, out1, out2, out3, R0_BLOCK: tl.constexpr):
     x5 = libdevice.nearbyint(x4)
     x6 = x5 * 32.0
     x7 = x0 - x6
-    x8 = tl.exp(x7)
+    x8 = md_fast_exp(x7)
     x9 = tl.sum(tl.where(i2_mask, x8, 0.0), 0)
     tl.store(out1 + 1024 * i0 + i1, x1)
     tl.store(out2 + 1024 * i0 + i1, x6)
@@ -36,7 +36,7 @@ def fast_online_softmax_f32_f32_f32(a0, a1, a2, b0, b1, b2):
     x7 = tl.minimum(a1, b1, tl.PropagateNan.ALL)
     x8 = a1 == b1
     x10 = x7 - x6
-    x11 = tl.exp(x10)
+    x11 = md_fast_exp(x10)
     x12 = tl.where(x8, 1.0, x11)
     x13 = b1 > a1
     x14 = tl.where(x13, b2, a2)
@@ -59,7 +59,7 @@ def fused_log_softmax_nll_loss_forward_1(in0, in1, in2, out3, out4, in5, in6, ou
     x3, x4, x5 = tl.reduce((x0, x1, x2), 1, fast_online_softmax_f32_f32_f32, keep_dims=True)
     tl.store(out3 + i0, x3)
     x6 = x4 - x3
-    x7 = tl.exp(x6)
+    x7 = md_fast_exp(x6)
     x8 = x5 * x7
     tl.store(out4 + i0, x8)
     tl.debug_barrier()
@@ -84,7 +84,7 @@ def fused_log_softmax_nll_loss_forward_1(in0, in1, in2, out3, out4, in5, in6, ou
         x20 = tl.sum(x19, 0)
         x21 = tl.where(x10, 1.0, 0.0)
         x22 = tl.sum(x21, 0)
-        x23 = tl.div_rn(x20, x22)
+        x23 = x20 / x22
         tl.store(out7, x23)
 
 # end of golden
