@@ -97,13 +97,14 @@ def test_large_storages_of_our_own_are_not_kept_alive_together() -> None:
     assert len(kernels(bundle(made, CPU))) == 4
 
 
-def test_what_is_alive_at_once_is_weighed_beside_what_is_given() -> None:
-    """3 MB of gradients, beside saved tensors of 256 MB."""
+@pytest.mark.parametrize(("env", "count"), [(GPU, 1), (CPU, 2)], ids=["sm_90", "cpu"])
+def test_what_is_alive_at_once_is_weighed_beside_what_a_gpu_is_given(env: Env, count: int) -> None:
+    """3 MB of gradients, beside saved tensors of 256 MB; a CPU would lose them from its caches."""
     s = Sketch()
     small = [s.op("exp", s.input(600, 600)) for _ in range(2)]
     given = s.reduce("sum", s.input(1 << 26), 0)
-    made = schedule(s.done(*[s.reduce("sum", x, 0) for x in small], given), CPU)
-    assert [len(bundled_kernels(kernel)) for kernel in kernels(bundle(made, CPU))] == [2, 3]
+    made = bundle(schedule(s.done(*[s.reduce("sum", x, 0) for x in small], given), env), env)
+    assert sum("exp" in {op.name for op in kernel.body.ops} for kernel in kernels(made)) == count
 
 
 @pytest.mark.parametrize(("env", "count"), [(GPU, 1), (CPU, 2)], ids=["sm_90", "cpu"])

@@ -18,6 +18,6 @@ def drop_unread_statistics(graph: fx.Graph) -> None:
     """Gives None for the running statistics to each gradient of a batch norm in training."""
     for target in GRADIENTS:
         for node in graph.find_nodes(op="call_function", target=target):
-            if node.args[IS_TRAINING] is True:
+            if len(node.args) > IS_TRAINING and node.args[IS_TRAINING] is True:
                 node.update_arg(RUNNING_MEAN, None)
                 node.update_arg(RUNNING_VAR, None)

@@ -52,7 +52,8 @@ MAX_CPU_AXES, MAX_GPU_AXES = 2, 3  # of a kernel; weights that are laid out anew
 MAX_PARAMETERS = 256  # tensors and numbers that one launch takes: launchers hold so many (`load.py: MAX_ARGUMENTS`)
 MAX_OPEN_BUNDLES = 4  # bundles of equal operators, latest first, that a kernel is tried with: time of this stage
 # Of a bundle's intermediate results, which are all live at the same time: memory, not time. So many bytes at least, and
-# a part of what the program is given: the gradients of weights, beside all that a forward has saved.
+# on a GPU a part of what the program is given: the gradients of weights, beside all that a forward has saved. On a CPU
+# results that are read at once are still in the caches.
 MAX_LIVE_BYTES, MAX_LIVE_SHARE = 1 << 20, 1 / 64
 
 # Kernels with equal keys may be one bundle.
@@ -118,7 +119,7 @@ class _Groups:
         self.order = AcyclicOrder(len(self.nodes), self.edges)
         self.prices = LaunchPrices(program.real_table(), target, program.hints)
         given = sum(buffer_bytes(b, program.hints) for b in program.buffers if b.kind == "input")
-        self.most_bytes = max(MAX_LIVE_BYTES, int(given * MAX_LIVE_SHARE))
+        self.most_bytes = max(MAX_LIVE_BYTES, int(given * MAX_LIVE_SHARE) if target.is_gpu else 0)
         kept = {view.ref.storage for view in views_of(program.outputs)}
         own = (b for b in program.buffers if b.kind == "local" and b.name not in kept)
         self.local = {b.name: buffer_bytes(b, program.hints) for b in own}
