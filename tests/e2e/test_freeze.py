@@ -371,6 +371,21 @@ def test_values_have_the_strides_that_were_traced(frozen: Frozen) -> None:
         torch.testing.assert_close(own, eager, check_stride=True)
 
 
+def test_expanded_values_have_the_strides_that_were_traced(frozen: Frozen) -> None:
+    """torch traces 1 along an axis of one element, where eager gives 0."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.place = nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.scatter(0, self.place.abs().long().expand(7, 3, 1) % 7, 2.0)
+
+    model, x = Model(), torch.randn(7, 3, 1)
+    torch.testing.assert_close(frozen(model)(x), model(x))
+
+
 def test_views_share_the_memory_of_one_folded_value(frozen: Frozen) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

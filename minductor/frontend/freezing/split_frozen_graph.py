@@ -194,7 +194,10 @@ def _with_strides(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
     """A value with the strides that the rest of the graph was compiled for: those of eager may differ."""
     if value.layout is not torch.strided or value.stride() == strides:
         return value
-    return value.new_empty_strided(value.shape, strides).copy_(value)
+    made = value.new_empty_strided(value.shape, strides)
+    each = tuple(slice(None) if step else slice(1) for step in strides)  # what is expanded has its elements once
+    made[each].copy_(value[each])
+    return made
 
 
 def _nbytes(node: fx.Node) -> int:

@@ -51,7 +51,8 @@ def find(site: Site) -> ProductsOfOneOperand | None:
     for left in _equal_views(first.left):
         for reader in left.users:
             other = product_call(site, reader)
-            if other is not None and reader is not site.anchor and _is_alike(first, other, site):
+            is_other = other is not None and other.left is left and reader is not site.anchor
+            if other is not None and is_other and _is_alike(first, other, site):
                 products.append(other)
     products.sort(key=lambda product: product.node)
     if len(products) < SEVERAL or products[0] is not first:

@@ -322,6 +322,7 @@ NOT_JOINED = {
 SINGLE = {
     "one product": Row(lambda x, a, b: (x @ a).sin(), (SMALL[0], WS[0], WS[1])),
     "other operands": Row(lambda x, a, y, b: (x @ a) * (y @ b), (SMALL[0], WS[0], SMALL[1], WS[1]), (1, 3)),
+    "right operand of another": Row(lambda x, a, b: (x @ a) * (b @ x), (WS[0], WS[1], WS[2]), (0, 1, 2)),
     "product and sum": Row(lambda x, a, b, c: (x @ a) * F.linear(x, b, c), (SMALL[0], WS[0], WS[1], BS[0]), (1, 2, 3)),
 }
 
