@@ -20,7 +20,7 @@ NO_OPS = re.compile(
     r"\s*(?:\}.*|#pragma .*|do \{|for .*\{|if \(.*\{|else \{|md_\w+<.*\{|md_\w+\(rows.*\{|return 0;|"
     r"const int64_t i\d+\w* = .*|"
     r"\w+ \w+\[\w+\];|(?:double|float|int64_t) \w+_whole;|uint64_t bad\d+.*|.*\bmd_Bad<\d+>.*|bad\d+ = found.*|"
-    r"const auto \w+_lane .*|int64_t i\d+_from = .*|MD_SCALAR;|md_fetch\(.*|\w+_whole = .*|"
+    r"const auto \w+_lane .*|int64_t i\d+_from = .*|MD_SCALAR;|md_call_nothing.*|md_fetch\(.*|\w+_whole = .*|"
     r"(?:i\d+\w*|program|number|end\d+|index) = .*|index: .*|for .*:|if .*:|tl.debug_barrier\(\)|"
     r"\s*tl.store\(counter.*|# the bulk of a row .*)"
 )

@@ -31,7 +31,7 @@ template <class T> MD_INLINE void md_copy_row(T* out, const T* in, int64_t count
 //@ md_call_nothing :
 // g++ up to 14 may place the arrays of a function that calls nothing at odd multiples of 8 bytes (GCC bug 109780), where
 // its moves of 16 bytes fault. A function that calls this one has them in place.
-static __attribute__((noinline)) void md_call_nothing() { asm volatile(""); }
+static __attribute__((noinline, unused)) void md_call_nothing() { asm volatile(""); }
 
 //@ md_lanes :
 // body(i, l) for i in [begin, end), where l is the lane of i

@@ -21,23 +21,29 @@ def stage(schedule: Schedule, kernel: Kernel, staged: Staged) -> Schedule:
     """The schedule in which loads fill rows (arrays) at the start of each block, and stores empty rows at its end."""
     ops = kernel.body.ops
     stored = (ops[p].args[0] for p in staged.stores)
-    steps = _in_blocks(schedule.steps, kernel, staged, frozenset())
+    steps = _in_blocks(schedule.steps, kernel, staged, frozenset(), frozenset())
     return Schedule(steps, tuple(sorted({*schedule.kept_rows, *staged.loads, *stored})))
 
 
-def _in_blocks(steps: tuple[Step, ...], kernel: Kernel, staged: Staged, blocked: frozenset[str]) -> tuple[Step, ...]:
-    """The steps with copies in each loop in which both axes are blocked first. `blocked`: the axes of loops around."""
+def _in_blocks(
+    steps: tuple[Step, ...], kernel: Kernel, staged: Staged, blocked: frozenset[str], own: frozenset[int]
+) -> tuple[Step, ...]:
+    """The steps with copies in each loop in which both axes are blocked first.
+
+    `blocked`: the axes of loops around. `own`: the ops in the block of `staged.vector` around.
+    """
     made: list[Step] = []
     for step in steps:
         if not isinstance(step, Loop):
             made.append(step)
             continue
         around = blocked | {step.axis} if step.is_blocked else blocked
+        here = frozenset(positions(step.body)) if _is_block(step, staged.vector) else own
         is_open = staged.crossing in around or not any(_is_block(each, staged.crossing) for each in loops(step.body))
         if staged.vector in around and is_open:
-            made.append(_staged(step, kernel, staged))
+            made.append(_staged(step, kernel, staged, here))
         else:
-            made.append(replace(step, body=_in_blocks(step.body, kernel, staged, around)))
+            made.append(replace(step, body=_in_blocks(step.body, kernel, staged, around, here)))
     return tuple(made)
 
 
@@ -45,7 +51,7 @@ def _is_block(loop: Loop, axis: str) -> bool:
     return loop.is_blocked and loop.axis == axis
 
 
-def _staged(loop: Loop, kernel: Kernel, staged: Staged) -> Loop:
+def _staged(loop: Loop, kernel: Kernel, staged: Staged, own: frozenset[int]) -> Loop:
     """A loop over blocks, with the loads before its other loops, and the stores behind them."""
     ops = kernel.body.ops
     here = frozenset(positions(loop.body))  # others are in loops of their own, over more axes
@@ -55,7 +61,7 @@ def _staged(loop: Loop, kernel: Kernel, staged: Staged) -> Loop:
     body = edited(loop.body, partial(_without, gone=loads | stores))
     (extent,) = [as_int(axis.extent) for axis in kernel.axes if axis.name == staged.vector]
     if extent is None or extent % loop.block:
-        late = frozenset(a for p, op in enumerate(ops) if p not in here for a in op.args)
+        late = frozenset(a for p, op in enumerate(ops) if p not in own for a in op.args)
         body = edited(body, partial(_whole, axis=staged.vector, ops=ops, late=late))
     return replace(loop, body=(*_copies(staged, loads), *body, *_copies(staged, stores)))
 

@@ -4,6 +4,7 @@
 // aten.exp.default: exp
 // aten.sum.dim_IntList: sum_1
 extern "C" int64_t fused_exp_sum_0(const float* __restrict in0, float* __restrict out1, int64_t threads) {
+  md_call_nothing();  // so that g++ keeps arrays in place
   float sum0[64];
   for (int l = 0; l < 64; ++l) sum0[l] = 0.0f;
   md_groups<8>(0, 100, [&](int64_t i1_group, auto rows) MD_LAMBDA {
