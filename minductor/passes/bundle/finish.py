@@ -40,6 +40,7 @@ from minductor.ir.program.nodes import (
     Node,
     NodeNote,
     Program,
+    Reduce,
     Variant,
     all_ops,
     reads,
@@ -105,7 +106,8 @@ def _shared_axis(node: Node) -> str | None:
     ]
     if not shared:
         return ""
-    return shared[0] if len(shared) == 1 and not node.schedule.parts else None
+    is_join = not node.schedule.parts and any(isinstance(op.attrs, Reduce) for op in node.body.ops)
+    return shared[0] if len(shared) == 1 and is_join else None
 
 
 def _grid(kernel: Kernel) -> list[tuple[str, int, Expr]]:
@@ -199,10 +201,13 @@ def _equal_blocks(kernel: Kernel, small: Kernel, shared: str) -> _Blocks | None:
     if not written.isdisjoint(ref.storage for ref in (*reads(kernel), *writes(kernel))):
         return None
     theirs, own = {axis.name: axis for axis in kernel.axes}, next(axis for axis in small.axes if axis.name == shared)
-    for axis, block, size in _grid(kernel):
+    grid = _grid(kernel)
+    for axis, block, size in grid:
         elements = as_int(size)
         if elements is None or as_int(own.extent) != elements or -(-elements // block) > COUNTERS:
             continue
+        if all(other == axis or as_int(extent) == 1 or at_least(n - extent, 0) for other, n, extent in grid):
+            continue  # each block is one program, which nobody has to wait for
         if blocks_apart(Part(kernel.body, theirs[axis], kernel.axes), Part(small.body, own, small.axes)):
             return _Blocks(axis, block, -(-elements // block))
     return None
