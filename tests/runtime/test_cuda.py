@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import json
 import math
 import os
@@ -363,6 +364,11 @@ def test_a_counter_of_the_stream_stands_behind_the_arguments(fake: Fake, way: Li
             assert (fake.words(6)[5] != 0) == bool(scratch)
             assert fake.stream() == stream
     assert asked == ["k"]
+
+
+def test_launches_in_cpp_have_as_many_counters() -> None:
+    header = Path(inspect.getfile(Counters)).parent / "include" / "minductor_cuda.h"
+    assert f"md_counters = {COUNTERS};" in header.read_text()
 
 
 def test_each_stream_has_a_counter_and_each_launch_in_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Takes fast approximations of exponentials on a GPU where results are stored with so few bits that none shows.
+"""Takes fast approximations of functions on a GPU where results are stored with so few bits that none shows.
 
 Takes a Program whose kernels have schedules. Gives it with `fast_exp`, `fast_sigmoid`, `fast_div` and
 `fast_online_softmax` in place of the exact ones whose values reach nothing but 16-bit floats, `fast_erf` and

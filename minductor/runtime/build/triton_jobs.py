@@ -260,8 +260,8 @@ def _complete_interpreter() -> None:
     """Adds to Triton's interpreter what it lacks or does differently from a GPU.
 
     These are functions of libdevice, instructions, assertions that raise, the dtype of comparisons, the inverse of
-    unsigned integers,
-    reductions as trees, rounding of 16-bit and 8-bit floats, and the declared types of a launch's numbers.
+    unsigned integers, reductions as trees, rounding of 16-bit and 8-bit floats, and the declared types of a launch's
+    numbers.
     """
     from triton.language.extra import libdevice
 
