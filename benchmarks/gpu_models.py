@@ -15,6 +15,7 @@ import contextlib
 import json
 import math
 import os
+import queue
 import re
 import resource
 import statistics
@@ -133,6 +134,24 @@ def cases() -> dict[str, Model]:
     }
 
 
+class Asked(NamedTuple):
+    """What of each model is measured, and how often."""
+
+    mode: str
+    forms: Sequence[str]
+    rounds: int
+    dtypes: int
+
+
+class Order(NamedTuple):
+    """What processes wait for: a place to compile in, all others' compiling, and their turn to measure."""
+
+    jobs: Any
+    ready: Any  # takes the name of a model that is compiled
+    go: Any
+    turn: Any
+
+
 class Step(NamedTuple):
     """A model on the GPU, and what one of its steps computes."""
 
@@ -202,14 +221,12 @@ def milliseconds(run: Callable[[], Any], calls: int) -> float:
     return begin.elapsed_time(end) / calls
 
 
-def measure(
-    name: str, mode: str, forms: Sequence[str], jobs: Any, turn: Any, ready: Any, rounds: int
-) -> list[dict[str, Any]]:
+def measure(name: str, asked: Asked, order: Order) -> list[dict[str, Any]]:
     """The rows of one model: compiled while others compile, measured alone."""
     found: list[tuple[dict[str, Any], Callable[[], Any]]] = []
-    model = cases()[name]
-    with jobs:  # everything is compiled before anything is measured
-        for dtype in model.dtypes:
+    model, (mode, forms, rounds, _) = cases()[name], asked
+    with order.jobs:  # everything is compiled before anything is measured
+        for dtype in model.dtypes[: asked.dtypes]:
             for is_training in (False, True):
                 torch._dynamo.reset()
                 torch.manual_seed(0)
@@ -226,8 +243,9 @@ def measure(
                     except Exception as error:
                         row["error"] = f"{type(error).__name__}: {error}"[:300]
                         found.append((row, run))
-    ready.wait()
-    with turn:
+    order.ready.put(name)
+    order.go.wait()
+    with order.turn:
         for start in range(0, len(found), len(forms)):
             group = [(row, run) for row, run in found[start : start + len(forms)] if "error" not in row]
             samples: dict[str, list[float]] = {row["form"]: [] for row, _ in group}
@@ -244,13 +262,23 @@ def measure(
     return [row for row, _ in found]
 
 
-def serve(name: str, mode: str, forms: Sequence[str], rounds: int, jobs: Any, turn: Any, ready: Any, rows: Any) -> None:
+def serve(name: str, asked: Asked, order: Order, rows: Any) -> None:
     try:
-        rows.put(measure(name, mode, forms, jobs, turn, ready, rounds))
+        rows.put(measure(name, asked, order))
     except BaseException as error:
-        ready.abort()
+        order.ready.put(name)
         rows.put([{"model": name, "error": repr(error)}])
         raise
+
+
+def wait_for(names: Sequence[str], ready: Any, seconds: float) -> list[str]:
+    """The models that are compiled, once all are or the seconds are over."""
+    found: list[str] = []
+    stop = time.monotonic() + seconds
+    with contextlib.suppress(queue.Empty):
+        while len(found) < len(names):
+            found.append(ready.get(timeout=max(0.0, stop - time.monotonic())))
+    return found
 
 
 def line_of(rows: Mapping[str, Mapping[str, Any]], forms: Sequence[str]) -> str:
@@ -276,26 +304,29 @@ def main() -> None:
     parser.add_argument("--mode", default="default")
     parser.add_argument("--forms", nargs=3, default=FORMS, help="eager, and two others; behind a colon, rewrites")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dtypes", type=int, default=2, help="of a model, at most so many of its dtypes")
+    parser.add_argument("--seconds", type=float, default=3600, help="of compiling; slower models are left out")
     parser.add_argument("--out", type=Path, default=Path("gpu_models.jsonl"))
     given = parser.parse_args()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # so that its seconds are those of the process
     names = [name for name in cases() if re.search(given.only, name)]
     context = multiprocessing.get_context("spawn")
-    jobs, turn, ready, rows = (
-        context.Semaphore(given.jobs),
-        context.Lock(),
-        context.Barrier(len(names)),
+    order, rows = (
+        Order(context.Semaphore(given.jobs), context.Queue(), context.Event(), context.Lock()),
         context.Queue(),
     )
-    started = [
-        context.Process(target=serve, args=(name, given.mode, given.forms, given.rounds, jobs, turn, ready, rows))
-        for name in names
-    ]
-    for process in started:
+    asked = Asked(given.mode, given.forms, given.rounds, given.dtypes)
+    started = {name: context.Process(target=serve, args=(name, asked, order, rows)) for name in names}
+    for process in started.values():
         process.start()
+    in_time = wait_for(names, order.ready, given.seconds)
+    for name in set(names) - set(in_time):
+        print(f"{name} was still compiling after {given.seconds:.0f} s")
+        started[name].kill()
+    order.go.set()
     print("| model | eager, ms | TorchInductor | minductor | beside it | kernels of eager, ms | its | ours |", end="")
     print(" its first call, CPU s | ours |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    for _ in names:
+    for _ in in_time:
         found = rows.get()
         with given.out.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in found)
@@ -307,7 +338,7 @@ def main() -> None:
         for group in groups.values():
             if "eager" in group:
                 print(line_of(group, given.forms), flush=True)
-    for process in started:
+    for process in started.values():
         process.join()
 
 
