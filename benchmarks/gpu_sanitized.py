@@ -1,7 +1,6 @@
 """`python benchmarks/gpu_sanitized.py`: kernels on a GPU under compute-sanitizer (memcheck, racecheck, initcheck).
 
-Takes `--only`, a pattern of names, `--jobs`, `--tools`, `--seconds`, after which no program starts, and `--arguments`
-for the sanitizer. Programs: one for each kind of kernel (scatters, scans, pooling, random numbers and so on), the micro
+Takes `--only`, a pattern of names, `--jobs`, `--tools`, and `--seconds`, after which no program starts. Programs: one for each kind of kernel (scatters, scans, pooling, random numbers and so on), the micro
 cases and small models of `minductor bench`, rows of all lengths in two dtypes, and the smaller of `gpu_columns.py`.
 Each is compiled and run once without the sanitizer, and once under each tool without torch's pool of memory, so that
 each tensor is an allocation of its own. Prints a line for each program with findings, and for each tool how many
@@ -14,6 +13,7 @@ import argparse
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -39,6 +39,9 @@ DONE = re.compile(r"\+\+\+ (.+) in ([\d.]+) s: (.*)")
 # cuLaunchKernel says so in a thread that has no context yet, where our launch sets one and launches again
 EXPECTED = "CUDA_ERROR_INVALID_CONTEXT"
 MOST_OF_COLUMNS = 1 << 24  # elements
+# racecheck is slow, and torch's kernels and those of its libraries are not ours to check
+NOT_OURS = ("regex=^_Z", "kns=nvjet", "kns=gemm", "kns=cutlass", "kns=cudnn")
+OF_RACECHECK = ("--racecheck-num-workers", "1", *(x for name in NOT_OURS for x in ("--kernel-name-exclude", name)))
 
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -197,14 +200,25 @@ def child(given: argparse.Namespace) -> None:
 
 def checked(tool: str, names: Sequence[str], given: argparse.Namespace) -> dict[str, Done]:
     """What a tool says of a share of the programs; "" is no tool."""
-    under = ["compute-sanitizer", "--tool", tool, "--print-limit", "5", *given.arguments.split()] if tool else []
-    command = [*under, sys.executable, __file__, "--until", str(given.until), "--child", *names]
+    under = ("compute-sanitizer", "--tool", tool, "--print-limit", "5") if tool else ()
+    command = [
+        *under,
+        *(OF_RACECHECK if tool == "racecheck" else ()),
+        sys.executable,
+        __file__,
+        "--until",
+        str(given.until),
+        "--child",
+        *names,
+    ]
     settings = os.environ | ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if tool else {})
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=settings)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=settings, start_new_session=True
+    )
     try:
         text, _ = process.communicate(timeout=given.until - time.time() + 20)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         text, _ = process.communicate()
     found: dict[str, Done] = {}
     lines: list[str] = []
@@ -245,7 +259,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--tools", nargs="*", default=TOOLS)
     parser.add_argument("--seconds", type=float, default=500)
-    parser.add_argument("--arguments", default="", help="for compute-sanitizer")
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs="*", help=argparse.SUPPRESS)
     given = parser.parse_args()
