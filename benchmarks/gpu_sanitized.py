@@ -1,10 +1,11 @@
 """`python benchmarks/gpu_sanitized.py`: kernels on a GPU under compute-sanitizer (memcheck, racecheck, initcheck).
 
-Takes `--only`, a pattern of names, `--jobs`, `--tools`, and `--seconds`, after which no program starts. Programs: one for each kind of kernel (scatters, scans, pooling, random numbers and so on), the micro
-cases and small models of `minductor bench`, rows of all lengths in two dtypes, and the smaller of `gpu_columns.py`.
-Each is compiled and run once without the sanitizer, and once under each tool without torch's pool of memory, so that
-each tensor is an allocation of its own. Prints a line for each program with findings, and for each tool how many
-programs and kernels it saw, and which program took longest.
+Takes `--only`, a pattern of names, `--jobs`, `--tools`, and `--seconds`, after which no program starts. Programs: one
+for each kind of kernel (scatters, scans, pooling, random numbers and so on), the micro cases and small models of
+`minductor bench`, rows of all lengths in two dtypes, and the smaller of `gpu_columns.py`. Each is compiled and run once
+without the sanitizer, and once under each tool without torch's pool of memory, so that each tensor is an allocation of
+its own. Prints a line for each program with findings, and for each tool how many programs and kernels it saw, and
+which program took longest.
 """
 
 from __future__ import annotations
