@@ -39,6 +39,9 @@ from minductor.target import NOMINAL, Machine, Target
 
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
+AHEAD = (
+    1.06  # times as long main memory takes for loads by way of shared memory, where it decides: measured 1.02 to 1.09
+)
 PIPELINE_REGISTERS = 16  # of a thread, for the places of the blocks that are under way
 WORD = 4  # bytes of a register
 LONE_NORM = 1.8  # as NORM, where a multiprocessor has room for one program at a time: little hides its waiting
@@ -320,7 +323,8 @@ class _Pricer:
         for position, access in self.accesses.items():
             op, attrs = access.op, access.attrs
             pieces = PIECES if SECTOR <= self.stretch(access) < LINE else 1.0
-            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access) * pieces
+            by_way = AHEAD if position in self.ahead else 1.0
+            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access) * pieces * by_way
             if position in self.rows:
                 times = [self.walks[n].times for n in self.rows[position]]
                 size = self.elements(op) * access.size
@@ -330,6 +334,12 @@ class _Pricer:
         half = self.target.l2_bytes / 2
         missing = min(1.0, max(0.0, (rows * at_once - half) / half)) if half else 0.0
         return sum(once.values()) + missing * again * self.programs
+
+    @cached_property
+    def ahead(self) -> Set[int]:
+        """The loads that go to shared memory before their values are used."""
+        pipelined = (p for walk in self.walks if walk.stages > 1 for p in walk.positions)
+        return {p for p in pipelined if isinstance(self.ops[p].attrs, Load)}
 
     def touched(self, access: _Access) -> float:
         """The bytes of memory that an access touches. Where data decide the index, each run is a piece of its own."""
@@ -383,12 +393,8 @@ class _Pricer:
     @cached_property
     def shared(self) -> int:
         """The bytes of shared memory that one program holds blocks in whose loads are under way."""
-        return sum(
-            (walk.stages - 1) * self.elements(self.ops[p]) * self.accesses[p].size
-            for walk in self.walks
-            for p in walk.positions
-            if isinstance(self.ops[p].attrs, Load)
-        )
+        stages = {p: walk.stages for walk in self.walks for p in walk.positions}
+        return sum((stages[p] - 1) * self.elements(self.ops[p]) * self.accesses[p].size for p in self.ahead)
 
     # --- time
 
