@@ -39,9 +39,8 @@ from minductor.target import NOMINAL, Machine, Target
 
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
-AHEAD = (
-    1.06  # times as long main memory takes for loads by way of shared memory, where it decides: measured 1.02 to 1.09
-)
+# times as long main memory takes for loads by way of shared memory, where it decides: measured 1.02 to 1.09
+AHEAD = 1.06
 PIPELINE_REGISTERS = 16  # of a thread, for the places of the blocks that are under way
 WORD = 4  # bytes of a register
 LONE_NORM = 1.8  # as NORM, where a multiprocessor has room for one program at a time: little hides its waiting
