@@ -39,6 +39,9 @@ from minductor.target import NOMINAL, Machine, Target
 
 NORM = 4.5  # the exponent with which times that hide behind each other are added; 1: none hides, infinity: all do
 FIXED_REGISTERS = 20  # of a thread: addresses, masks and counters
+# times as long main memory takes for loads by way of shared memory, where it decides: measured 1.02 to 1.09
+AHEAD = 1.06
+PIPELINE_REGISTERS = 16  # of a thread, for the places of the blocks that are under way
 WORD = 4  # bytes of a register
 LONE_NORM = 1.8  # as NORM, where a multiprocessor has room for one program at a time: little hides its waiting
 SECTOR = 32  # bytes that the second-level cache gives at least
@@ -81,7 +84,8 @@ class Demand(NamedTuple):
 
     `memory`: bytes. `cache`: seconds of all caches together. `working`: seconds of its programs, one after the other;
     `longest`: of one of them. `resident`: the programs that one multiprocessor runs at once. `blocks`: how many blocks
-    of memory it waits for at once, which are more where a program walks: it loads a block while it uses another one.
+    of memory it waits for at once, which are more where a program walks: it loads a block while it uses another one,
+    unless the reduction of a row holds up all of its loads.
     """
 
     memory: float
@@ -151,10 +155,16 @@ def demand(kernel: Kernel, table: Mapping[str, Buffer], target: Target, hints: H
 
 
 class _Walk(NamedTuple):
-    """Ops that run one after the other, `times` times."""
+    """Ops that run one after the other, `times` times. `stages`: of the software pipeline, if it is one."""
 
     times: int
     positions: Sequence[int]
+    stages: int = 1
+
+    @property
+    def waits(self) -> float:
+        """How often a program waits for loads that it makes: those of a pipeline are under way together."""
+        return 1 + (self.times - 1) / self.stages
 
 
 class _Access(NamedTuple):
@@ -208,7 +218,8 @@ class _Pricer:
             elif step.kind == "serial":
                 self.walked.add(step.axis)
             times = count if step.kind == "serial" else 1
-            yield from (_Walk(times * walk.times, walk.positions) for walk in self.flat(step.body))
+            walks = self.flat(step.body)
+            yield from (_Walk(times * w.times, w.positions, max(w.stages, step.stages)) for w in walks)
         if run:
             yield _Walk(1, run)
 
@@ -229,7 +240,7 @@ class _Pricer:
         cached += self.programs * spilled + self.exchanged() * self.machine.exchange
         work = sum(walk.times * self.work(walk) for walk in self.walks) * self.programs
         one = self.program_seconds()
-        resident, blocks = self.resident, self.resident + bool(self.walked)
+        resident, blocks = self.resident, 1 if self.is_held_up else self.resident + bool(self.walked)
         return Demand(self.memory_bytes(), cached, work, self.programs, self.programs * one, one, resident, blocks)
 
     # --- bytes
@@ -311,7 +322,8 @@ class _Pricer:
         for position, access in self.accesses.items():
             op, attrs = access.op, access.attrs
             pieces = PIECES if SECTOR <= self.stretch(access) < LINE else 1.0
-            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access) * pieces
+            by_way = AHEAD if position in self.ahead else 1.0
+            once[attrs.ref.storage, attrs.index, type(attrs)] = self.touched(access) * pieces * by_way
             if position in self.rows:
                 times = [self.walks[n].times for n in self.rows[position]]
                 size = self.elements(op) * access.size
@@ -321,6 +333,12 @@ class _Pricer:
         half = self.target.l2_bytes / 2
         missing = min(1.0, max(0.0, (rows * at_once - half) / half)) if half else 0.0
         return sum(once.values()) + missing * again * self.programs
+
+    @cached_property
+    def ahead(self) -> Set[int]:
+        """The loads that go to shared memory before their values are used."""
+        pipelined = (p for walk in self.walks if walk.stages > 1 for p in walk.positions)
+        return {p for p in pipelined if isinstance(self.ops[p].attrs, Load)}
 
     def touched(self, access: _Access) -> float:
         """The bytes of memory that an access touches. Where data decide the index, each run is a piece of its own."""
@@ -340,7 +358,8 @@ class _Pricer:
         alive = alive_at_once(self.kernel.body, rows) if rows or not self.walked else ()
         most = max((sum(words(op) * self.lanes(op) for op in ops) for ops in alive), default=0)
         carried = max(map(self.accumulators, self.walks)) if self.walked else 0
-        return FIXED_REGISTERS + (most + carried) / self.threads
+        is_pipelined = any(walk.stages > 1 for walk in self.walks)
+        return FIXED_REGISTERS + PIPELINE_REGISTERS * is_pipelined + (most + carried) / self.threads
 
     def lanes(self, op: Op) -> int:
         """The values of an op for which registers are held: none for the part of a block behind the end of an axis."""
@@ -366,9 +385,27 @@ class _Pricer:
         limits = [machine.resident_threads // self.threads, machine.resident_programs]
         if self.target.registers:
             limits.append(int(self.target.registers / used))
+        if self.shared:
+            limits.append(self.target.shared_memory // self.shared)
         return max(1, min(limits))
 
+    @cached_property
+    def shared(self) -> int:
+        """The bytes of shared memory that one program holds blocks in whose loads are under way."""
+        stages = {p: walk.stages for walk in self.walks for p in walk.positions}
+        return sum((stages[p] - 1) * self.elements(self.ops[p]) * self.accesses[p].size for p in self.ahead)
+
     # --- time
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a walk completes a reduction at each step, and loads nothing meanwhile."""
+        return any(
+            walk.times > 1 and walk.stages == 1 and not self.walked.issuperset(self.ops[p].reduced_axes)
+            for walk in self.walks
+            for p in walk.positions
+            if isinstance(self.ops[p].attrs, Reduce)
+        )
 
     def program_seconds(self) -> float:
         """The time of one program that runs alone: loads that wait for each other, and reductions over its threads."""
@@ -380,7 +417,7 @@ class _Pricer:
             is_first = any(isinstance(self.ops[p].attrs, Load) and p not in seen for p in walk.positions)
             seen.update(walk.positions)
             known = machine.cache_latency * (1 - self.near * (1 - 1 / NEARER))
-            total += walk.times * depth * (machine.latency if is_first else known)
+            total += walk.waits * depth * (machine.latency if is_first else known)
         warps = self.threads // self.target.warp_size
         for p, op in enumerate(self.ops):
             if prod(self.blocks[axis] for axis in op.reduced_axes) > 1:

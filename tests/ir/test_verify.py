@@ -201,6 +201,7 @@ def test_every_early_rule_has_a_fault_here() -> None:
         "the masks that a loop leaves out are known before it begins",
         "a row that is fetched is known before its loop begins",
         "the cuts of a loop are in ascending order",
+        "what a pipelined loop loads ahead, it does not write meanwhile",
         BLOCK,
         "bulk and edges of an aligned row hold each element once",
         "a matrix product of a schedule is a sum of products",

@@ -512,10 +512,30 @@ def sums_of_unknown() -> Sketch:
 
 
 def normed_rows() -> Sketch:
-    """Rows without their sums of squares: no softmax."""
+    """Rows without their sums of squares: no softmax and no variance."""
     s = Sketch((2, 3000))
     x = s.read("a", randn(2, 3000), F32, 3000 * s.i[0] + s.i[1])
     s.write(s.b.op("sub", x, s.b.reduce([s.b.op("square", x)], ["i1"], combine("sum", F32))), F32)
+    return s
+
+
+def varied_rows(rows: int, columns: int) -> Sketch:
+    """The mean of each row, and the sum of squared distances from it."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    total = combine("sum", F32)
+    mean = s.b.op("div", s.b.reduce([x], ["i1"], total), s.b.constant(float(columns), F32))
+    distance = s.b.op("sub", x, mean)
+    s.write(mean, F32, axes=(0,))
+    s.write(s.b.reduce([s.b.op("mul", distance, distance)], ["i1"], total), F32, axes=(0,))
+    return s
+
+
+def shares_of_columns(rows: int, columns: int) -> Sketch:
+    """Each element, less the sum of its column."""
+    s = Sketch((rows, columns))
+    x = s.read("a", randn(rows, columns), F32, columns * s.i[0] + s.i[1])
+    s.write(s.b.op("sub", x, s.b.reduce([x], ["i0"], combine("sum", F32))), F32)
     return s
 
 
@@ -705,14 +725,19 @@ RUNS = (
     Run("sm_90", "looped", lambda: summed(100, 7, over=0)),
     Run("sm_90", "looped", cases.symbolic_ends),
     Run("sm_90", "online", lambda: softmax(2, 3000)),
+    *(Run("sm_90", f"online{warps}", lambda: softmax(2, 17_000)) for warps in (16, 32)),
+    *(Run("sm_90", f"online{warps}", lambda: varied_rows(2, 17_000)) for warps in (16, 32)),
+    Run("sm_90", "online32", lambda: varied_rows(2, 1 << 15)),
     Run("sm_90", "columns64", lambda: summed(130, 70, over=0)),
     Run("sm_90", "columns128", lambda: summed(130, 70, over=0)),
     Run("sm_90", "columns64_long", lambda: products_of_columns(150, 70)),
+    Run("sm_90", "columns64_pipelined", lambda: summed(600, 70, over=0)),
     Run("sm_90", "unrolled", lambda: summed(4, 300, over=0)),
     Run("sm_90", "rows_beside_columns", cases.both_ways_of_four_axes),
     Run("sm_90", "rows_beside_columns", lambda: cases.layer_norm_backward(70)),
     Run("sm_90", "rows_beside_columns", lambda: both_sums_in_parts(3, 200, 40)),
     *(Run("sm_90", f"rows_beside_columns{values}", lambda: cases.layer_norm_backward(70)) for values in (8, 16, 32)),
+    *(Run("sm_90", f"rows_beside_columns{values}_pipelined", lambda: both_sums(90, 70)) for values in (8, 16, 32)),
     Run("sm_90", "product", lambda: product(70, 90, 100)),
     Run("sm_90", "product", batched_product),
     Run("sm_90", "product", sum_of_products),
@@ -836,10 +861,24 @@ REFUSALS = (
     Refusal(
         "Walk", "sm_90", "looped32", lambda: cases.symbolic(("i1",)), "only the call knows whether the row is long"
     ),
-    Refusal("one_walk", "sm_90", "online", normed_rows, "no softmax"),
+    Refusal("one_walk", "sm_90", "online", normed_rows, "no softmax and no variance"),
     Refusal("RowsBesideColumns", "sm_90", "rows_beside_columns", cases.group_norm, "only rows are reduced"),
     Refusal("RowsBesideColumns", "sm_90", "rows_beside_columns", lambda: both_sums(8, S1), "rows of unknown length"),
     Refusal("RowsBesideColumns", "sm_90", "rows_beside_columns8", lambda: both_sums(8, 9000), "a row has more values"),
+    Refusal(
+        "Pipelined", "gfx942", "columns64_pipelined", lambda: summed(600, 70, over=0), "AMD's loads take registers"
+    ),
+    Refusal(
+        "Pipelined", "sm_90", "columns64_pipelined", lambda: summed(120, 70, over=0), "four blocks, and four stages"
+    ),
+    Refusal("Pipelined", "sm_90", "columns64_pipelined", lambda: shares_of_columns(600, 70), "two walks"),
+    Refusal(
+        "Pipelined",
+        "interpret",
+        "rows_beside_columns32_pipelined",
+        lambda: both_sums(90, 16_000),
+        "no room for two rows",
+    ),
     Refusal("Walk", "sm_90", "columns64_long", lambda: summed(130, 70, over=0), "one load for each point"),
     Refusal("unroll", "sm_90", "unrolled", lambda: summed(130, 70, over=0), "too many rows"),
     Refusal("unroll", "sm_90", "unrolled", lambda: cases.symbolic(("i0",)), "only the call knows how many rows"),

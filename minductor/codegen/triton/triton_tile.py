@@ -262,7 +262,9 @@ class TilePrinter:
             start = f"{dim.axis}_start" if dim.parameter or is_value else dim.axis
             if level is inner and not self.is_turned(level):
                 self.add(*self.blocks.enter(dim.axis, set(positions(inner.body))))
-            self.add(f"for {start} in range(0, {extent}, {step}):")
+            counted = f"0, {extent}, {step}"
+            values = f"tl.range({counted}, num_stages={level.stages})" if level.stages else f"range({counted})"
+            self.add(f"for {start} in {values}:")
             self.indent += "    "
             first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
             if dim.axis in self.counted:

@@ -10,8 +10,8 @@ The text, which `str` writes and `parse_schedule` reads:
                  ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
-                 ["fetch" position*] ["cut" ("<" expression ">")*] ["whole"] ["aligned" N "at" position]
-                 "{" step* "}"
+                 ["fetch" position*] ["stages" N] ["cut" ("<" expression ">")*] ["whole"]
+                 ["aligned" N "at" position] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 The kinds of loops on a CPU:
@@ -34,6 +34,8 @@ The words in the head of a loop:
 - `unmasked`: masked ops whose conditions do not depend on the loop. If all of them hold, a copy of the loop without
   masks runs.
 - `fetch`: loads at loaded places in one row of memory. The whole row is asked into the cache before the loop.
+- `stages N`: on a GPU, the loop is a software pipeline of N stages: while the values of one block are computed, the
+  loads of the next N - 1 blocks are under way, into shared memory.
 - `cut`: the loop runs in pieces, which end at these values of the axis. Within a piece an index is a simpler
   expression.
 - `whole`: the loop runs through a whole block even where the axis ends earlier. Its ops touch arrays only, and nobody
@@ -94,6 +96,7 @@ class Loop:
     is_whole: bool = False
     aligned: int = 0
     reference: int = 0
+    stages: int = 0
 
     @property
     def is_blocked(self) -> bool:
@@ -240,6 +243,7 @@ def _head(loop: Loop) -> str:
     numbers = {"by": loop.block, "parts": loop.parts, "lanes": loop.lanes}
     positions = {"carry": loop.carries, "unmasked": loop.unmasked, "fetch": loop.fetched}
     lists = {word: print_positions(found) for word, found in positions.items()}
+    lists["stages"] = str(loop.stages or "")
     lists["cut"] = " ".join(f"<{at}>" for at in loop.cuts)
     words = "".join(f"{word} {value} " for word, value in {**numbers, **lists}.items() if value)
     words += "whole " if loop.is_whole else ""
@@ -294,7 +298,7 @@ def _read_steps(tokens: Tokens, symbols: Mapping[str, Symbol]) -> tuple[Step, ..
 
 def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     kind, axis = cast("LoopKind", tokens.take("name")), tokens.take("name")
-    numbers = {"by": 0, "parts": 0, "lanes": 0}
+    numbers = {"by": 0, "parts": 0, "lanes": 0, "stages": 0}
     named: dict[str, tuple[int, ...]] = {"carry": (), "unmasked": (), "fetch": ()}
     cuts: list[Expr] = []
     is_whole = False
@@ -319,7 +323,7 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
             raise tokens.error(f"{word!r} in the head of the loop over {axis}")
     body = _read_steps(tokens, symbols)
     tokens.expect("}")
-    block, parts, lanes = numbers.values()
+    block, parts, lanes, stages = numbers.values()
     carries, unmasked, fetched = named.values()
-    ends = tuple(cuts)
-    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, fetched, ends, is_whole, aligned, reference)
+    last = (tuple(cuts), is_whole, aligned, reference, stages)
+    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, fetched, *last)

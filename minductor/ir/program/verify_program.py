@@ -428,6 +428,17 @@ def _aligned_rows_whole(program: ir.Program) -> Iterator[str]:
                     yield f"{kernel.name}: the loop over {loop.axis}: {reason}"
 
 
+def _loaded_ahead(program: ir.Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        written = {write.ref.storage: write.index for write in ir.body_writes(kernel.body)}
+        for loop in (loop for loop in loops(kernel.schedule.steps if kernel.schedule else ()) if loop.stages):
+            if loop.kind != "serial" or loop.block < 1 or loop.stages < 2:
+                yield f"{kernel.name}: the loop over {loop.axis} has {loop.stages} stages and walks over no blocks"
+            for load in (kernel.body.ops[p].attrs for p in positions(loop.body)):
+                if isinstance(load, ir.Load) and load.index != written.get(load.ref.storage, load.index):
+                    yield f"{kernel.name}: the loop over {loop.axis} loads {load.ref} ahead, which it writes"
+
+
 def _dots_are_products(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
         dots = kernel.schedule.dots if kernel.schedule else ()
@@ -600,6 +611,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
     "a loop over whole blocks computes what its block alone reads": ("schedule", _whole_blocks_kept_inside),
     "the cuts of a loop are in ascending order": ("schedule", _cut_in_order),
     "bulk and edges of an aligned row hold each element once": ("schedule", _aligned_rows_whole),
+    "what a pipelined loop loads ahead, it does not write meanwhile": ("schedule", _loaded_ahead),
     "a matrix product of a schedule is a sum of products": ("schedule", _dots_are_products),
     "a variant writes what its kernel writes, and reads only what its kernel reads": ("split", _variants_agree),
     "the parts of a bundled kernel are independent": ("bundle", _parts_apart),

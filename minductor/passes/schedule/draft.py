@@ -22,7 +22,7 @@ class Level(NamedTuple):
     """One loop. An axis with blocks or parts has a second level further in, which runs over one block.
 
     `extent`: of the axis; None if only the call knows it. `block`: elements of a block. `parts`: number of parts.
-    `aligned`, `reference`: as those of a Loop.
+    `aligned`, `reference`, `stages`: as those of a Loop.
     """
 
     axis: str
@@ -35,6 +35,7 @@ class Level(NamedTuple):
     is_shared: bool = False  # values that the loop would compute again are kept in rows even if they cost little
     aligned: int = 0
     reference: int = 0
+    stages: int = 0
 
     @property
     def is_blocked(self) -> bool:

@@ -31,6 +31,11 @@ def place(draft: Draft) -> Kernel:
     return replace(draft.kernel, schedule=schedule, choices=launch_choices(draft, _kept_limits(draft)))
 
 
+def walks(draft: Draft) -> int:
+    """How many loops over the walked axes the kernel of a finished draft has, one after the other."""
+    return sum(isinstance(step, Loop) for step in _Phases(draft).steps()) if draft.levels else 0
+
+
 def held_loop(level: Level, steps: tuple[Step, ...]) -> Loop:
     """The loop of a level over a block of the grid, or over a row that is held."""
     return Loop(level.axis, level.kind, steps, level.block, aligned=level.aligned, reference=level.reference)
@@ -103,5 +108,5 @@ class _Phases:
         steps: tuple[Step, ...] = tuple(inside := needed(wanted, operands))
         carries = tuple(p for p in inside if p in self.carried or isinstance(self.ops[p].attrs, Scan))
         for level in reversed(self.walked if wanted else ()):
-            steps = (Loop(level.axis, "serial", steps, block=level.block, carries=carries),)
+            steps = (Loop(level.axis, "serial", steps, level.block, carries=carries, stages=level.stages),)
         return steps

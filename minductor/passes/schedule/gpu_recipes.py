@@ -11,10 +11,10 @@ them is always legal. Refuses nothing.
   so many warps walk it in larger blocks, so that more loads are in flight.
 - `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
 - `columns64`, `columns128`: columns are reduced, so many side by side. `columns64_long`: by fewer warps, each of which
-  adds up more rows, where several loads are in flight at once.
+  adds up more rows, where several loads are in flight at once. `columns64_pipelined`: with blocks loaded ahead.
 - `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.
   `rows_beside_columns8` to `rows_beside_columns32`: by as few warps as load a row at once; each thread holds so many
-  elements.
+  elements. With `_pipelined` behind, the next rows are loaded ahead.
 - `unrolled`: a short reduced axis along which memory is not contiguous is walked element by element.
 
 If several axes were merged into one, a tile is a block of memory only if its block of this axis divides the inner of
@@ -34,6 +34,7 @@ from minductor.passes.schedule.align import align
 from minductor.passes.schedule.draft import Draft, Recipe, blank, legal_drafts
 from minductor.passes.schedule.gpu_steps import (
     Hold,
+    Pipelined,
     RowsBesideColumns,
     Spread,
     Walk,
@@ -60,12 +61,18 @@ REDUCTIONS = (
     Recipe("looped", (Walk(), Spread())),
     *(Recipe(f"looped{warps}", (Walk(warps=warps), Spread())) for warps in (16, 32)),
     Recipe("online", (one_walk, Walk(), Spread())),
+    *(Recipe(f"online{warps}", (one_walk, Walk(warps=warps), Spread())) for warps in (32, 16)),
     Recipe("columns64", (Walk(32), Spread(side=64))),
     Recipe("columns64_long", (Walk(64, warps=4, streams=2), Spread(side=64))),
+    Recipe("columns64_pipelined", (Walk(32), Spread(side=64), Pipelined(4))),
     Recipe("columns128", (Walk(16), Spread(side=128))),
     Recipe("unrolled", (unroll, Spread())),
 )
 BOTH_WAYS = (
+    *(
+        Recipe(f"rows_beside_columns{values}_pipelined", (RowsBesideColumns(values), Pipelined(3)))
+        for values in (8, 16, 32)
+    ),
     *(Recipe(f"rows_beside_columns{values}", (RowsBesideColumns(values),)) for values in (8, 16, 32)),
     Recipe("rows_beside_columns", (RowsBesideColumns(),)),
 )

@@ -16,7 +16,9 @@ from minductor.analysis.both_ways import both_ways
 from minductor.cost.registers import alive_at_once, words
 from minductor.ir.program.nodes import Load
 from minductor.passes.rewriting.online import online
+from minductor.passes.rewriting.welford import welford
 from minductor.passes.schedule.draft import Draft, Level, power_of_two
+from minductor.passes.schedule.gpu_place import walks
 from minductor.passes.schedule.product_tiles import product_tiles
 from minductor.target import LONGEST_HELD, MOST_HELD, WALKED, WARP_ROW
 
@@ -27,6 +29,8 @@ NARROW = 2  # bytes of a value of which one thread may add up many
 SPARE_REGISTERS = 32  # of a thread, beside the values of its row
 LONGEST_UNROLLED = 64  # elements of the reduced axes; a longer loop leaves too few loads in flight
 AXES = 3  # of a tile, reduced ones not counted
+SCRATCH = 16 * 1024  # bytes of shared memory through which the warps of a program exchange values, at most
+NVIDIA = ("cuda", "interpret")  # the kinds of targets whose loads may go to shared memory by themselves
 
 
 class Hold(NamedTuple):
@@ -177,8 +181,11 @@ def unroll(draft: Draft) -> Draft | None:
 
 
 def one_walk(draft: Draft) -> Draft | None:
-    """Computes the maximum of a row and the sum of exp(x - maximum) in one walk; legal if there is such a pair."""
-    kernel = online(draft.kernel, draft.joined)
+    """Computes in one walk a row's maximum and the sum of exp(x - maximum), or its mean and its variance.
+
+    Legal if there is such a pair.
+    """
+    kernel = welford(online(draft.kernel, draft.joined))
     return None if kernel is draft.kernel else draft._replace(kernel=kernel)
 
 
@@ -214,6 +221,36 @@ class Spread(NamedTuple):
             room //= blocks[name]
         grid = (draft.level(name, "grid", block=block) for name, block in blocks.items())
         return draft._replace(levels=(*grid, *draft.levels))
+
+
+class Pipelined(NamedTuple):
+    """Loads blocks ahead: a software pipeline of so many stages, whose loads go to shared memory.
+
+    Legal on NVIDIA's GPUs, for a walk of more blocks than stages that makes all loads once, if the blocks that are
+    under way fit shared memory, beside what reductions need of it. Rows that are walked again would lose the cache to
+    them.
+    """
+
+    stages: int
+
+    def __call__(self, draft: Draft) -> Draft | None:
+        *_, last = (level for level in draft.levels if level.kind == "serial")
+        count = None if last.extent is None else -(-last.extent // last.block)
+        if draft.target.kind not in NVIDIA or walks(draft) != 1 or (count is not None and count <= self.stages):
+            return None
+        if (self.stages - 1) * _loaded_bytes(draft, last.axis) + SCRATCH > draft.target.shared_memory:
+            return None
+        levels = (level._replace(stages=self.stages) if level is last else level for level in draft.levels)
+        return draft._replace(levels=tuple(levels))
+
+
+def _loaded_bytes(draft: Draft, walked: str) -> int:
+    """The bytes of the blocks that one program loads in each step of a walk."""
+    loads = ((op, op.attrs) for op in draft.kernel.body.ops if isinstance(op.attrs, Load) and walked in op.axes)
+    return sum(
+        draft.touches.buffers[load.ref.storage].dtype.itemsize * prod(draft.blocks[axis] for axis in op.axes)
+        for op, load in loads
+    )
 
 
 def product(draft: Draft) -> Draft | None:

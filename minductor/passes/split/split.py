@@ -26,9 +26,9 @@ from minductor.passes.rewriting.kernel_axes import merge_kernel_axes
 from minductor.passes.rewriting.online import maximum_of, online
 from minductor.passes.rewriting.prune import prune_body
 from minductor.passes.rewriting.size_points import is_measured, size_points
+from minductor.passes.rewriting.welford import welford
 from minductor.passes.split.pieces import Pieces, cut_kernel
 from minductor.passes.split.wanted_cut import Cut, held_cuts, possible_cuts
-from minductor.passes.split.welford import welford
 from minductor.target import Env
 
 LEAST = 2  # launches of the pieces of a kernel, at least
@@ -231,7 +231,8 @@ class _Splitter:
         if max(whole) <= LEAST * self.prices.launch and not self.env.options.variant:
             return _Choice(None)
         ways: dict[str, _Way] = {}
-        shapes: dict[str, list[Shape]] = {WHOLE: [shape]}
+        alike = [shape, *(self.prices.shape(form) for form in forms[:-1])]  # it may be scheduled in each of its forms
+        shapes = {WHOLE: [min(alike, key=lambda one: max(*self.prices.seconds([[one]])))]}
         tried = [_Way(form, cut) for form in range(len(forms)) for cut in range(usual)]
         if self.env.target.is_gpu and len(forms) > 1 and _has_softmax(forms[1].body):
             tried += (_Way(0, cut, is_held=True) for cut in (*range(usual, len(cuts)), *range(usual)))

@@ -5,7 +5,7 @@ reduction in place of both, and of the sum of the distances themselves, which co
 if there is no such pair. Refuses nothing.
 
 Two passes are the more exact way, and cheap where the row stays in a cache. A kernel that is cut would read the row
-from memory twice.
+from memory twice, and rows of 131,072 elements and more leave the caches near a GPU's multiprocessors.
 """
 
 from __future__ import annotations
@@ -86,19 +86,27 @@ def _mean_below(position: int, ops: Sequence[Op], extents: Mapping[str, Expr]) -
     if ops[position].name != "sub":
         return None
     value, mean = ops[position].args
-    if ops[mean].name != "div":
+    if ops[mean].name not in ("div", "mul"):
         return None
     total, count = ops[mean].args
     attrs = ops[total].attrs
     if not isinstance(attrs, Reduce) or not _is_sum(ops[total]) or ops[total].args != (value,):
         return None
-    return mean if _is_number(ops[count], ops, product(extents[name] for name in attrs.axes)) else None
+    number = product(extents[name] for name in attrs.axes)
+    is_mean = _is_number(ops[count], ops, number) if ops[mean].name == "div" else _is_share(ops[count], number)
+    return mean if is_mean else None
 
 
 def _is_sum(op: Op) -> bool:
     """Whether an op is a sum of floats."""
     is_float = op.dtype is not None and op.dtype.kind == "float"
     return is_float and isinstance(op.attrs, Reduce) and op.attrs.combine.name == "sum"
+
+
+def _is_share(op: Op, number: Expr) -> bool:
+    """Whether the value of an op is one of so many equal parts of 1, as exactly as floats have it."""
+    size = as_int(number)
+    return isinstance(op.attrs, Constant) and bool(size) and op.attrs.value == 1 / size
 
 
 def _is_number(op: Op, ops: Sequence[Op], number: Expr) -> bool:

@@ -1,0 +1,43 @@
+"""Walks whose blocks are loaded ahead compute what others compute: sums of columns, alone and beside rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_plugin.oracle.compiled import Compile
+
+pytestmark = pytest.mark.devices("cuda", "interpret", "compile:sm_80")
+BESIDE = [f"rows_beside_columns{values}_pipelined" for values in (8, 16, 32)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("rows", [161, 640])
+def test_sums_of_columns(compiled: Compile, device: str, dtype: torch.dtype, rows: int) -> None:
+    x = torch.randn(rows, 100, device=device).mul(9).to(dtype)
+    run = compiled(lambda x: (x * 2).sum(0), x, options={"variant": "columns64_pipelined"})
+    assert "num_stages=4" in run.kernels[0]
+
+
+@pytest.mark.parametrize("variant", BESIDE)
+@pytest.mark.parametrize("length", [48, 129])
+def test_rows_beside_columns(compiled: Compile, device: str, variant: str, length: int) -> None:
+    def fn(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, m: torch.Tensor, r: torch.Tensor) -> Any:
+        return torch.ops.aten.native_layer_norm_backward(g, x, [x.shape[-1]], m, r, w, w, [True, True, True])
+
+    # in 16 bits, since eight values a thread add up columns one row after the other
+    x, g = (torch.randn(101, length, device=device).bfloat16() for _ in range(2))
+    rstd = (x.float().var(1, correction=0, keepdim=True) + 1e-5).rsqrt()
+    given = (x, g, torch.randn(length, device=device).bfloat16(), x.float().mean(1, keepdim=True), rstd)
+    run = compiled(fn, *given, options={"variant": variant})
+    assert any("num_stages=3" in text for text in run.kernels)
+
+
+@pytest.mark.parametrize("variant", ["online16", "online32"])
+@pytest.mark.parametrize("length", [16_385, 32_768])
+def test_mean_and_variance_in_one_walk(compiled: Compile, device: str, variant: str, length: int) -> None:
+    x = torch.randn(3, length, device=device) + 10
+    run = compiled(lambda x: torch.layer_norm(x, x.shape[1:]), x, options={"variant": variant})
+    assert any("welford" in text for text in run.kernels)
