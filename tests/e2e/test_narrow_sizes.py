@@ -60,3 +60,14 @@ def test_edges_of_any_number_of_channels(compiled: Compile, dtype: torch.dtype) 
     assert compiled.device.kind != "cpu" or "= md_end_if(x" in text_of(run)
     for channels, side in ((2, 3), (6, 17), (3, 40)):
         run.again(torch.rand(2, channels, side, side).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_number_of_the_row_leaves_its_loop_under_masks(compiled: Compile, dtype: torch.dtype) -> None:
+    """The length of a row is an integer outside of the loop, whose lanes compute in float32."""
+    run = compiled(
+        lambda x: x / (x.square().mean(-1, keepdim=True) + 1), torch.randn(9, 300).to(dtype), dynamic=True, grad=False
+    )
+    assert compiled.device.kind != "cpu" or ("md_masked_" in text_of(run)) == (dtype != torch.float64)
+    for length in (2, 12, 16, 63, 64, 100):
+        run.again(torch.randn(70, length).to(dtype))

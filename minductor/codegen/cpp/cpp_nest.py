@@ -328,16 +328,20 @@ class NestPrinter(NestValues):
         self.opened[loop.axis] = True
         if bad := self.bad(loop):
             cpp_checks.open_lanes(self.out, loop.axis, bad)
-        elif not self.maskable or not any(size is None or size % self.filled(loop) for size in sizes):
+        elif not (narrowest := self.maskable(loop)) or not any(n is None or n % self.filled(loop) for n in sizes):
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
         else:
             self.values.masked_axis = self.values.axis(loop.axis)
             head = f"[&](int64_t {loop.axis}, int l, bool on) MD_LAMBDA"
-            self.out.open(f"md_masked_lanes<{loop.lanes}, {self.maskable}>({first}, {last}, {head}")
+            self.out.open(f"md_masked_lanes<{loop.lanes}, {narrowest}>({first}, {last}, {head}")
+
+    def maskable(self, loop: Loop) -> int:
+        """The bytes of the narrowest element that the loop reads, if its lanes may run under masks; else 0."""
+        return maskable_bytes(Body(tuple(self.ops[p] for p in sorted(inside(loop)))), self.values.storages)
 
     def filled(self, loop: Loop) -> int:
         """The elements of which a row is a multiple if what is left over fills vectors without masks."""
-        return -(-loop.lanes // 2) if self.maskable == F32.itemsize else loop.lanes
+        return -(-loop.lanes // 2) if self.maskable(loop) == F32.itemsize else loop.lanes
 
     def open_groups(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)

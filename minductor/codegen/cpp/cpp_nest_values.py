@@ -14,7 +14,7 @@ from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
 from minductor.codegen.cpp.cpp_text import threads_text
 from minductor.codegen.cpp.cpp_upwards import upwards
-from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type, maskable_bytes
+from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int
 from minductor.ir.program.loops import Loop, Step, loops, positions
@@ -39,7 +39,6 @@ class NestValues:
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
         self.work = threads_text(kernel)
-        self.maskable = maskable_bytes(kernel.body, values.storages)
         # all by the position of an op
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}  # the texts of values that are in scope
