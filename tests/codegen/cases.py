@@ -330,9 +330,10 @@ def one_hot() -> Sketch:
 # --- reduces
 
 
-def softmax(size: tuple[int, int], *, scale: float = 1.0) -> Sketch:
+def softmax(size: tuple[int | Expr, int | Expr], *, scale: float = 1.0) -> Sketch:
     s = Sketch(size)
-    x = s.read("a", randn(*size) * scale, F32, size[1] * s.i[0] + s.i[1])
+    height, width = (SIZES[str(n)] if isinstance(n, Expr) else n for n in size)
+    x = s.read("a", randn(height, width) * scale, F32, size[1] * s.i[0] + s.i[1])
     top = s.b.reduce([x], ["i1"], combine("max", F32))
     e = s.b.op("exp", s.b.op("sub", x, top))
     s.write(s.b.op("div", e, s.b.reduce([e], ["i1"], combine("sum", F32))), F32)
@@ -608,6 +609,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "softmax": lambda: softmax((37, 100)),
     "softmax_short": lambda: softmax((300, 7)),
     "softmax_few_long_rows": lambda: softmax((2, 40000), scale=0.1),
+    "softmax_symbolic": lambda: softmax((S0, S1)),
     "softmax_columns": softmax_columns,
     "layer_norm": layer_norm,
     "group_norm": group_norm,

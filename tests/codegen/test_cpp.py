@@ -215,7 +215,8 @@ def test_masks_that_the_row_decides_are_tested_before_it() -> None:
     (masked,) = [loop for loop in loops(scheduled(kernel).steps) if loop.unmasked]
     assert len(masked.unmasked) == 2
     text = text_of(program, "f")
-    assert text.count("if (x") == 1 + 2  # the test, and in the loop behind it the masks
+    assert text.count("if (x") == 1  # the test; the masks in the loop behind it are the elements before an end
+    assert text.count("if (i1 < end") == text.count("= md_end_if(x") == 2
     wrong = str(scheduled(kernel)).replace("unmasked %", "unmasked %0 %")
     broken = replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),))
     with pytest.raises(VerifyError, match="are known before it begins"):
@@ -399,6 +400,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
         ("all_inner", "for (int l = 0; l < W; ++l) body"),
         ("padded", "for (int64_t i1 = 0"),
         ("padded_rows", "for (int64_t i1 = 0"),
+        ("padded_rows", "= -1.5f;"),  # in the loop with masks
         ("bent", "for (int64_t i1 = 5;"),
         ("gathered", "for (int64_t i1 = 0"),
         ("one_hot", "for (int l = 0; l < W; ++l) body"),
@@ -411,7 +413,21 @@ def test_the_vector_loop_is_vectorised(name: str, loop: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("length", [49, 63, 100])
 def test_what_is_left_over_is_vectorised_whatever_its_length(length: int, tmp_path: Path) -> None:
     text = text_of(schedule(case_of(softmax((50, length))).program, CPU), "f")
-    assert vectorised(text, tmp_path)("for (int l = 0; l < W; ++l) body(i + l, l, l < rest)")
+    assert vectorised(text, tmp_path)("for (int l = L; l < L + N; ++l) body(i + l, l, l < rest)")
+
+
+def test_what_is_left_over_of_a_row_of_any_length_is_vectorised(tmp_path: Path) -> None:
+    """The rows of exponentials, too, which are stored under masks: g++ loads no pointer under a mask."""
+    text = text_of(schedule(case("softmax_symbolic").program, CPU), "f")
+    assert "firstprivate(in0, out1)" in text
+    assert vectorised(text, tmp_path)("for (int l = L; l < L + N; ++l) body(i + l, l, l < rest)")
+
+
+def test_accumulators_are_as_many_as_the_columns_of_the_call() -> None:
+    """A matrix may have far fewer columns than a block has."""
+    text = text_of(schedule(case("symbolic_columns").program, CPU), "f")
+    assert "for (int64_t l = 0; l < i1_end - i1_start; ++l)" in text
+    assert not re.findall(r"\b[jl] < \d{3}", text)
 
 
 def test_combine_of_a_name_that_spell_does_not_have_is_refused() -> None:

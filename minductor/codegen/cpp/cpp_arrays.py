@@ -90,6 +90,7 @@ class Carry:
     lanes: int
     is_beside: bool = False  # the first dimension of the arrays is the lane of a serial loop
     is_filled: bool = False  # each accumulator takes one value, so that none needs an initial one
+    live: str = ""  # the number of elements that the open block has, if only the call knows it
 
     def elements(self) -> list[str]:
         return [f"{array.name}[l]" if self.lanes else array.element() for array in self.arrays]
@@ -107,3 +108,8 @@ class Carry:
         if self.lanes:
             return self.lanes
         return self.arrays[0].count() if self.arrays[0].dims else 0
+
+    def index(self, name: str) -> str:
+        """The head of a loop over the elements of each array that are in use."""
+        kind, count = ("int64_t", self.live) if self.live else ("int", str(self.size))
+        return f"for ({kind} {name} = 0; {name} < {count}; ++{name})"

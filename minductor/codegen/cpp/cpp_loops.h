@@ -46,8 +46,18 @@ template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F 
   for (int l = 0; l < rest; ++l) body(i + l, l);
 }
 
-//@ md_masked_lanes :
-// As md_lanes, with body(i, l, on): what is left over runs in all W lanes, too, and `on` is whether i lies before the
+//@ md_masked_rest :
+// body(i + l, l, l < rest) for l in [L, W), in parts of N lanes, up to the part that holds the last of the rest
+template <int W, int N, int L = 0, class F> MD_INLINE void md_masked_rest(int64_t i, int rest, F body) {
+  if (rest > L) {
+#pragma omp simd
+    for (int l = L; l < L + N; ++l) body(i + l, l, l < rest);
+    if constexpr (L + N < W) md_masked_rest<W, N, L + N>(i, rest, body);
+  }
+}
+
+//@ md_masked_lanes : md_masked_rest
+// As md_lanes, with body(i, l, on): what is left over runs in whole vectors, too, and `on` is whether i lies before the
 // end. Accumulators then stay in registers. Vector units that cannot mask elements of so many bytes run the lanes that
 // are left over one by one.
 #ifdef __AVX2__
@@ -68,15 +78,21 @@ template <int W, int BYTES, class F> MD_INLINE void md_masked_lanes(int64_t begi
   }
   int rest = (int)(end - i);
   if constexpr (BYTES >= MD_LEAST_MASKED) {
-    if (rest > 0) {
-      asm("" : "+r"(rest));  // g++ splits a loop at a number that it knows, and then vectorises neither part
-#pragma omp simd
-      for (int l = 0; l < W; ++l) body(i + l, l, l < rest);
-    }
+    asm("" : "+r"(rest));  // g++ splits a loop at a number that it knows, and then vectorises neither part
+    md_masked_rest<W, W % 16 == 0 ? 16 : W>(i, rest, body);
   } else {
 #pragma omp simd
     for (int l = 0; l < rest; ++l) body(i + l, l, true);
   }
+}
+
+//@ md_end_if :
+// The end of all numbers if the condition holds, else of none: i < md_end_if(on) is `on` for each i of a loop. g++ 12
+// vectorises a loop with this mask, and not one whose mask stays the same. The asm hides that it does.
+MD_INLINE int64_t md_end_if(bool on) {
+  int64_t end = on ? 0x7fffffffffffffff : 0;
+  asm("" : "+r"(end));
+  return end;
 }
 
 //@ md_strips :

@@ -26,6 +26,8 @@ from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Body, Reduce, Scan, Store
 
+_IN_STRIPS = re.compile("_strips<|md_masked_lanes<")  # calls of functions that run over strips, or mask the last one
+
 
 class NestPrinter(NestValues):
     """Prints the steps of one kernel into `out`."""
@@ -80,13 +82,14 @@ class NestPrinter(NestValues):
                 self.finish(carry)
 
     def in_blocks(self, loop: Loop) -> tuple[Loop, int] | None:
-        """For a row that is kept in blocks: its innermost loop and the size of a block, if only the call knows whether
-        one block holds the whole row. Else None.
+        """For a row, or a part of one, that is kept in blocks: its innermost loop and the size of a block, if only the
+        call knows whether one block holds it. Else None.
         """
         inner, size = loop, 0
         while inner.kind == "serial" and inner.block and len(inner.body) == 1 and isinstance(inner.body[0], Loop):
             size, inner = inner.block, inner.body[0]
-        is_known = loop.axis in self.blocks or as_int(self.extents[loop.axis]) is not None
+        around = self.blocks.get(loop.axis)  # without a size: one of several equal parts
+        is_known = around.size > 0 if around else as_int(self.extents[loop.axis]) is not None
         is_row = loop.carries and inner.lanes and inner.axis == loop.axis
         return (inner, size) if size and is_row and not is_known else None
 
@@ -100,7 +103,8 @@ class NestPrinter(NestValues):
         names = [n for p in done for n in self.result_names(p, len(self.ops[p].args))]
         for name, dtype in zip(names, kinds, strict=True):
             self.out.add(f"{cpp_type(dtype)} {name}_whole;")
-        is_short = f"if ({index_text(self.extents[loop.axis])} <= {block})"
+        first, last = self.range(loop.axis)
+        is_short = f"if ({last if first == '0' else f'{last} - {first}'} <= {block})"
         for test, each in ((is_short, replace(row, carries=loop.carries)), ("else", loop)):
             with self.out.block(test):
                 self.reducing(each)
@@ -109,14 +113,23 @@ class NestPrinter(NestValues):
             self.values.define(name, dtype, f"{name}_whole")
 
     def run_unmasked(self, loop: Loop) -> None:
-        """Writes a test and two versions of a loop: without the masks that the test makes redundant, and with them."""
-        tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
+        """Writes a test and two versions of a loop: without the masks that the test makes redundant, and with them.
+
+        g++ 12 leaves a loop scalar that has a mask which stays the same. So the masks of the second version are the
+        elements before an end, which is that of all numbers or none.
+        """
+        conditions = {p: self.value(self.ops[p].args[0]) for p in loop.unmasked}
+        tests = dict.fromkeys(conditions.values())
         with self.out.block(f"if ({' & '.join(tests)})"):
             self.unmasked = frozenset(loop.unmasked)
             self.run_pieces(loop)
             self.unmasked = frozenset()
         with self.out.block("else"):
+            ends = {test: self.values.label("end") for test in tests}
+            self.out.add(*(f"const int64_t {end} = md_end_if({test});" for test, end in ends.items()))
+            self.conditions = {p: f"{loop.axis} < {ends[test]}" for p, test in conditions.items()}
             self.run_pieces(loop)
+            self.conditions = {}
 
     def run_pieces(self, loop: Loop) -> None:
         """Writes a loop in the pieces into which the schedule cuts it."""
@@ -133,7 +146,7 @@ class NestPrinter(NestValues):
         """Adds the accumulators of an inner loop to those of the loop around it, lane by lane."""
         if total.size:
             self.out.pragma("omp simd")
-            with self.out.block(f"for (int j = 0; j < {total.size}; ++j)"):
+            with self.out.block(total.index("j")):
                 self.join(total, total.at("j"), block.at("j"))
         else:
             self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
@@ -272,11 +285,12 @@ class NestPrinter(NestValues):
         """Copies scalars and pointers into variables of each thread.
 
         A load through a reference that g++ moves into a select stops the vectoriser. Pointers are copied too where
-        strips or bytes are stored: as far as g++ knows, such a store may change the reference.
+        strips or bytes are stored: as far as g++ knows, such a store may change the reference. And where lanes run
+        under masks: g++ would load the pointer under the mask, too, and leave the loop scalar.
         """
         text = "\n".join(self.out.lines[pragma + 1 :])
         used = set(re.findall(r"\b[a-z]\w*\b", text))
-        pointers = [name for name, _ in self.values.storages.values()] if "_strips<" in text else []
+        pointers = [name for name, _ in self.values.storages.values()] if _IN_STRIPS.search(text) else []
         scalars = [name for name in dict.fromkeys((*names.values(), *pointers)) if name in used - {"true", "false"}]
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
@@ -314,16 +328,20 @@ class NestPrinter(NestValues):
         self.opened[loop.axis] = True
         if bad := self.bad(loop):
             cpp_checks.open_lanes(self.out, loop.axis, bad)
-        elif not self.maskable or not any(size is None or size % self.filled(loop) for size in sizes):
+        elif not (narrowest := self.maskable(loop)) or not any(n is None or n % self.filled(loop) for n in sizes):
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
         else:
             self.values.masked_axis = self.values.axis(loop.axis)
             head = f"[&](int64_t {loop.axis}, int l, bool on) MD_LAMBDA"
-            self.out.open(f"md_masked_lanes<{loop.lanes}, {self.maskable}>({first}, {last}, {head}")
+            self.out.open(f"md_masked_lanes<{loop.lanes}, {narrowest}>({first}, {last}, {head}")
+
+    def maskable(self, loop: Loop) -> int:
+        """The bytes of the narrowest element that the loop reads, if its lanes may run under masks; else 0."""
+        return maskable_bytes(Body(tuple(self.ops[p] for p in sorted(inside(loop)))), self.values.storages)
 
     def filled(self, loop: Loop) -> int:
         """The elements of which a row is a multiple if what is left over fills vectors without masks."""
-        return -(-loop.lanes // 2) if self.maskable == F32.itemsize else loop.lanes
+        return -(-loop.lanes // 2) if self.maskable(loop) == F32.itemsize else loop.lanes
 
     def open_groups(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)
@@ -447,7 +465,7 @@ class NestPrinter(NestValues):
         for name, array in zip(carry.names, carry.arrays, strict=True):
             if array.dims:
                 count = array.count()
-                self.out.add(f"for (int j = 0; j < {count}; ++j) {name}_parts[{part} * {count} + j] = {name}[j];")
+                self.out.add(f"{carry.index('j')} {name}_parts[{part} * {count} + j] = {name}[j];")
             else:
                 self.out.add(f"{name}_parts[{part}] = {name};")
 
@@ -465,7 +483,7 @@ class NestPrinter(NestValues):
             if arrays[0].dims:
                 size = arrays[0].count()
                 self.out.pragma("omp simd")
-                with self.out.block(f"for (int j = 0; j < {size}; ++j)"):
+                with self.out.block(total.index("j")):
                     self.join(total, total.at(f"part * {size} + j"), total.at(f"(part + step) * {size} + j"))
             else:
                 self.join(total, total.at("part"), total.at("part + step"))

@@ -14,7 +14,7 @@ from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim, ResultRow
 from minductor.codegen.cpp.cpp_text import threads_text
 from minductor.codegen.cpp.cpp_upwards import upwards
-from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type, maskable_bytes
+from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int
 from minductor.ir.program.loops import Loop, Step, loops, positions
@@ -39,7 +39,6 @@ class NestValues:
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
         self.work = threads_text(kernel)
-        self.maskable = maskable_bytes(kernel.body, values.storages)
         # all by the position of an op
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}  # the texts of values that are in scope
@@ -49,6 +48,7 @@ class NestValues:
         self.terms: dict[int, str] = {}  # in an open tree loop, the array that takes a reduction's terms
         self.blocks: dict[str, Block] = {}  # by axis, its innermost open block
         self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the open loop
+        self.conditions: dict[int, str] = {}  # by masked op of the open loop, the text of its condition if not a value
         self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the open loop
         self.opened: dict[str, bool] = {}  # by open axis, whether its loop runs over elements and not over blocks
 
@@ -91,6 +91,8 @@ class NestValues:
                 pass
         dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
         args = [self.value(a) for a in op.args]
+        if position in self.conditions:
+            args[0] = self.conditions[position]
         self.names[position] = self.values.emit(op, args, dtypes, lambda: self.label(position))
         self.keep(position)
 
@@ -194,10 +196,21 @@ class NestValues:
         arrays = tuple(Array(f"{name}_lanes" if lanes else name, dims) for name in names)
         is_filled = beside is not None and as_int(self.extents[beside.axis]) == beside.lanes
         how = (op.attrs.combine, upwards(op, self.ops.__getitem__))
-        carry = Carry(position, *how, names, arrays, dtypes, lanes, beside is not None, is_filled)
+        live = "" if beside else self.live(dims)
+        carry = Carry(position, *how, names, arrays, dtypes, lanes, beside is not None, is_filled, live)
         self.initialise(carry)
         self.carries[position] = carry
         return carry
+
+    def live(self, dims: Sequence[Dim]) -> str:
+        """The number of elements in use of an array over one block of an axis whose extent only the call knows.
+
+        Empty for any other array. A block of the columns of a narrow matrix may be much shorter than its array.
+        """
+        if len(dims) != 1 or as_int(self.extents[axis := dims[0].axis]) is not None:
+            return ""
+        is_past = any(loop.is_whole for loop in loops(self.schedule.steps) if loop.axis == axis)
+        return f"{self.blocks[axis].end} - {self.blocks[axis].start}" if axis in self.blocks and not is_past else ""
 
     def result_names(self, position: int, count: int) -> tuple[str, ...]:
         label = self.label(position)
@@ -210,7 +223,7 @@ class NestValues:
             else:
                 self.out.add(f"{array_type(dtype)} {array.name}[{carry.size}];")
                 if not carry.is_filled:
-                    self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
+                    self.out.add(f"{carry.index('l')} {array.name}[l] = {first};")
 
     def accumulate(self, carry: Carry) -> None:
         args = [self.value(a) for a in self.ops[carry.position].args]

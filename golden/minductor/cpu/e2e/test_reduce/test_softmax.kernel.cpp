@@ -3,7 +3,7 @@
 
 // aten._softmax.default: _softmax
 extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1, int64_t threads) {
-#pragma omp parallel for num_threads(threads)
+#pragma omp parallel for num_threads(threads) firstprivate(in0, out1)
   for (int64_t i0 = 0; i0 < 32; ++i0) {
     float x0_row[200];
     float max1_lanes[64];

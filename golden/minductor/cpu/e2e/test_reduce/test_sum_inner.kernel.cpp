@@ -4,7 +4,7 @@
 // aten.mul.Tensor: mul
 // aten.sum.dim_IntList: sum_1
 extern "C" int64_t fused_mul_sum_0(const float* __restrict in0, float* __restrict out1, int64_t threads) {
-#pragma omp parallel for num_threads(threads)
+#pragma omp parallel for num_threads(threads) firstprivate(in0, out1)
   for (int64_t i0 = 0; i0 < 64; ++i0) {
     float sum0_lanes[64];
     for (int l = 0; l < 64; ++l) sum0_lanes[l] = 0.0f;

@@ -23,22 +23,24 @@ extern "C" int64_t avg_pool2d_0(const float* __restrict in0, float* __restrict o
         }
       }
       else {
+        const int64_t end10 = md_end_if(x1);
+        const int64_t end11 = md_end_if(x3);
 #pragma omp simd
         for (int64_t i3 = 0; i3 < 14; ++i3) {
-          float x10 = 0.0f;
-          if (x1) {
-            const float x11 = in0[196 * i1 + 14 * i2 + i3 - 14];
-            x10 = x11;
-          }
-          const float x5 = x10 + 0.0f;
-          const float x6 = in0[196 * i1 + 14 * i2 + i3];
-          const float x7 = x6 + x5;
           float x12 = 0.0f;
-          if (x3) {
-            const float x13 = in0[196 * i1 + 14 * i2 + i3 + 14];
+          if (i3 < end10) {
+            const float x13 = in0[196 * i1 + 14 * i2 + i3 - 14];
             x12 = x13;
           }
-          const float x9 = x12 + x7;
+          const float x5 = x12 + 0.0f;
+          const float x6 = in0[196 * i1 + 14 * i2 + i3];
+          const float x7 = x6 + x5;
+          float x14 = 0.0f;
+          if (i3 < end11) {
+            const float x15 = in0[196 * i1 + 14 * i2 + i3 + 14];
+            x14 = x15;
+          }
+          const float x9 = x14 + x7;
           out1[196 * i1 + 14 * i2 + i3] = x9;
         }
       }

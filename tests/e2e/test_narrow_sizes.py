@@ -1,0 +1,73 @@
+"""Sums over axes that only the call knows, and that are much shorter or longer than a block of the loops.
+
+Takes sums of columns, sums in parts and masks of edges on each device, with sizes that vary. Each call is compared
+with eager in float64.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pytest_plugin.oracle.compiled import Compile
+from pytest_plugin.oracle.run import Run
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def text_of(run: Run) -> str:
+    return "".join(kernel.text.split('extern "C"')[-1] for graph in run.graphs for kernel in graph.kernels)
+
+
+def averages(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.mean((2, 3)), x.amax((0, 2, 3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_number_of_columns(compiled: Compile, dtype: torch.dtype) -> None:
+    def image(*size: int) -> Tensor:
+        return torch.randn(size).to(dtype).contiguous(memory_format=torch.channels_last)
+
+    run = compiled(averages, image(3, 5, 40, 40), dynamic=True, grad=False)
+    for channels in (2, 16, 1023, 1024, 1030):
+        run.again(image(2, channels, 9, 9))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_parts_of_rows_of_any_length(compiled: Compile, dtype: torch.dtype) -> None:
+    run = compiled(
+        lambda x, y: (x * y[:, None]).sum(),
+        torch.rand(50, 3000).to(dtype),
+        torch.rand(50).to(dtype),
+        dynamic=True,
+        grad=False,
+    )
+    if compiled.device.kind == "cpu":
+        assert "if (i1_end - i1_start <= 2048)" in text_of(run)
+    for rows, columns in ((2, 2), (300, 65), (2, 150000), (3, 64 * 2048 + 1)):
+        run.again(torch.rand(rows, columns).to(dtype), torch.rand(rows).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_edges_of_any_number_of_channels(compiled: Compile, dtype: torch.dtype) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        beside = F.pad(x * x, (0, 0, 0, 0, 1, 1))
+        return x / (beside[:, :-2] + beside[:, 2:] + 1), F.pad(x * 2, (0, 0, 1, 2), value=3.0)
+
+    run = compiled(fn, torch.rand(2, 7, 12, 12).to(dtype), dynamic=True, grad=False)
+    assert compiled.device.kind != "cpu" or "= md_end_if(x" in text_of(run)
+    for channels, side in ((2, 3), (6, 17), (3, 40)):
+        run.again(torch.rand(2, channels, side, side).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_number_of_the_row_leaves_its_loop_under_masks(compiled: Compile, dtype: torch.dtype) -> None:
+    """The length of a row is an integer outside of the loop, whose lanes compute in float32."""
+    run = compiled(
+        lambda x: x / (x.square().mean(-1, keepdim=True) + 1), torch.randn(9, 300).to(dtype), dynamic=True, grad=False
+    )
+    assert compiled.device.kind != "cpu" or ("md_masked_" in text_of(run)) == (dtype != torch.float64)
+    for length in (2, 12, 16, 63, 64, 100):
+        run.again(torch.randn(70, length).to(dtype))
