@@ -204,6 +204,12 @@ def test_a_schedule_prints_and_parses_back() -> None:
         assert parse_schedule(str(made), {str(size): size for size in (S0, S1)}) == made
 
 
+def test_a_block_of_columns_that_only_the_call_counts_touches_no_accumulators_beyond_them() -> None:
+    bound = re.compile(r"for \(int [jl] = 0; [jl] < ([^;]+);")
+    for name, ends in (("symbolic_columns", {"i1_end - i1_start"}), ("sum_outer_wide_in_parts", {"1024"})):
+        assert set(bound.findall(text_of(schedule(case(name).program, CPU), "f"))) == ends
+
+
 def scheduled(kernel: Kernel) -> Schedule:
     assert kernel.schedule is not None
     return kernel.schedule

@@ -36,11 +36,15 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of an array: its axis, the index at which it starts to count, and its number of elements."""
+    """One dimension of an array: its axis, the index at which it starts to count, and its number of elements.
+
+    `used`: the text of how many of the elements the open block has, if only the call knows it; else "".
+    """
 
     axis: str
     start: str
     count: int
+    used: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,14 @@ class Array:
         for dim in self.dims:
             total *= dim.count
         return total
+
+    def used(self) -> str:
+        """How many elements have a value: fewer than `count` if the block of the only dimension may be short.
+
+        >>> Array("sum0", (Dim("i0", "i0_start", 256, "i0_end - i0_start"),)).used()
+        'i0_end - i0_start'
+        """
+        return (len(self.dims) == 1 and self.dims[0].used) or str(self.count())
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +119,8 @@ class Carry:
         if self.lanes:
             return self.lanes
         return self.arrays[0].count() if self.arrays[0].dims else 0
+
+    @property
+    def used(self) -> str:
+        """How many elements of each array have a value."""
+        return str(self.lanes) if self.lanes else self.arrays[0].used()

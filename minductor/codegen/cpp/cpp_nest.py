@@ -133,7 +133,7 @@ class NestPrinter(NestValues):
         """Adds the accumulators of an inner loop to those of the loop around it, lane by lane."""
         if total.size:
             self.out.pragma("omp simd")
-            with self.out.block(f"for (int j = 0; j < {total.size}; ++j)"):
+            with self.out.block(f"for (int j = 0; j < {total.used}; ++j)"):
                 self.join(total, total.at("j"), block.at("j"))
         else:
             self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
@@ -447,7 +447,8 @@ class NestPrinter(NestValues):
         for name, array in zip(carry.names, carry.arrays, strict=True):
             if array.dims:
                 count = array.count()
-                self.out.add(f"for (int j = 0; j < {count}; ++j) {name}_parts[{part} * {count} + j] = {name}[j];")
+                each = f"for (int j = 0; j < {array.used()}; ++j)"
+                self.out.add(f"{each} {name}_parts[{part} * {count} + j] = {name}[j];")
             else:
                 self.out.add(f"{name}_parts[{part}] = {name};")
 
@@ -465,7 +466,7 @@ class NestPrinter(NestValues):
             if arrays[0].dims:
                 size = arrays[0].count()
                 self.out.pragma("omp simd")
-                with self.out.block(f"for (int j = 0; j < {size}; ++j)"):
+                with self.out.block(f"for (int j = 0; j < {arrays[0].used()}; ++j)"):
                     self.join(total, total.at(f"part * {size} + j"), total.at(f"(part + step) * {size} + j"))
             else:
                 self.join(total, total.at("part"), total.at("part + step"))

@@ -156,8 +156,15 @@ class NestValues:
             count = (self.blocks[axis].size or None) if start else as_int(self.extents[axis])
             if count is None:
                 raise ValueError(f"an array over {axis} has no bounded size")
-            found.append(Dim(axis, start, max(1, count)))
+            found.append(Dim(axis, start, max(1, count), self.used(axis)))
         return tuple(found)
+
+    def used(self, axis: str) -> str:
+        """How many elements the open block of an axis has, if only the call knows it and no loop runs past its end."""
+        is_known = axis not in self.blocks or as_int(self.extents[axis]) is not None
+        if is_known or any(loop.is_whole and loop.axis == axis for loop in loops(self.schedule.steps)):
+            return ""
+        return f"{self.blocks[axis].end} - {self.blocks[axis].start}"
 
     def start(self, axis: str) -> str:
         """The name of the index at which the next block of an axis begins."""
@@ -210,7 +217,7 @@ class NestValues:
             else:
                 self.out.add(f"{array_type(dtype)} {array.name}[{carry.size}];")
                 if not carry.is_filled:
-                    self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
+                    self.out.add(f"for (int l = 0; l < {carry.used}; ++l) {array.name}[l] = {first};")
 
     def accumulate(self, carry: Carry) -> None:
         args = [self.value(a) for a in self.ops[carry.position].args]
