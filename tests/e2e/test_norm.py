@@ -115,6 +115,23 @@ def test_group_norm_training(compiled: Compile, device: str) -> None:
     compiled(nn.GroupNorm(4, 16).to(device), torch.randn(2, 16, 6, 7, device=device).requires_grad_())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("size", "groups"), [((2, 24, 6, 7), 4), ((3, 64, 5, 5), 32), ((2, 70, 8, 3), 1)])
+@pytest.mark.counts(externs=0)
+def test_group_norm_of_channels_that_lie_innermost_and_that_the_call_counts(
+    compiled: Compile, device: str, size: tuple[int, ...], groups: int, dtype: torch.dtype
+) -> None:
+    def fn(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        return torch.native_group_norm(x, w, b, x.shape[0], x.shape[1], x.shape[2] * x.shape[3], groups, 1e-5)
+
+    w, b = torch.rand(2, size[1], device=device, dtype=dtype) + 0.5
+    x = (torch.randn(size, device=device, dtype=dtype) + 0.5).to(memory_format=torch.channels_last)
+    run = compiled(fn, x, w, b, dynamic=True, grad=False)
+    texts = [kernel.text for graph in run.graphs for kernel in graph.kernels]
+    by_channel = [text for text in texts if "md_groups<8>(" in text]  # sums of columns: the values, then distances
+    assert compiled.device.kind != "cpu" or len(by_channel) == (0 if dtype == torch.float64 else 2)
+
+
 @pytest.mark.parametrize("shape", [(16, 10), (4, 10, 6, 5)])
 @pytest.mark.counts(externs=0)
 def test_batch_norm_training_moves_its_buffers(compiled: Compile, device: str, shape: tuple[int, ...]) -> None:

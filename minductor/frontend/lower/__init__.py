@@ -17,6 +17,7 @@ house test holds it against the code.
 | `lowering.py` | kernels take tensors of the target's device, 8-bit floats if `Target.has_fp8`; `Env.uses_hints` |
 | `matmul.py` | on a GPU a kernel computes some matrix products; on a CPU the library computes all |
 | `reduce.py` | on a CPU a variance is summed in float64, as in eager |
+| `batch.py` | on a CPU channels that lie innermost, and that only the call counts, are summed before their group |
 | `scan.py` | on a GPU a scan of one element is the element; on a CPU eager adds it to 0, so that -0.0 becomes 0.0 |
 | `pointwise.py` | on a GPU relu of -0.0 is 0.0; on a CPU it is -0.0, as in eager |
 | `share_row_interpolation.py` | on a CPU rows of an interpolation that are read several times are computed once |

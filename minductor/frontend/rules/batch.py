@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
-from minductor.core.expressions.expr import Expr, as_expr, integer
+from minductor.core.dtypes import F64, DType, accumulate_dtype, compute_dtype
+from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.capture.size_formulas import count, is_zero
+from minductor.frontend.capture.size_formulas import count, is_one, is_zero
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Coords, Operand, Rule, Value
 from minductor.frontend.rules.norm import RowGradients, apply_affine, metas_by_mask, reciprocal_std
-from minductor.frontend.rules.reduce import mean_and_square_sum, to_layout
+from minductor.frontend.rules.reduce import keepdim_size, keepdim_sum, mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
 
 
@@ -251,15 +251,61 @@ def group_norm(
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
     given = split_groups(x, groups)
-    dims = tuple(range(2, len(given.size)))
-    mean, squares, _, size = mean_and_square_sum(ctx, given, dims, x.dtype, is_scale=True)
-    rstd = reciprocal_std(ctx, squares, size, eps)
+    if _sums_channels_first(ctx, given):
+        mean, rstd = _statistics_by_channel(ctx, given, eps)
+    else:
+        dims = tuple(range(2, len(given.size)))
+        mean, squares, _, size = mean_and_square_sum(ctx, given, dims, x.dtype, is_scale=True)
+        rstd = reciprocal_std(ctx, squares, size, eps)
     affine = [split_groups(expand_channels(x, p), groups) for p in (weight, bias) if p is not None]
     y = ctx.result(y_meta)
     loop = KernelBuilder(given.size)
     value, centre, scale, *rest = (loop.load(v, None, x.dtype) for v in (given, mean, rstd, *affine))
     ctx.store(loop, split_groups(y, groups), loop.coords, apply_affine((value - centre) * scale, rest, weight, bias))
+    mean, rstd = (replace(v, size=v.size[:2], stride=v.stride[:2]) for v in (mean, rstd))
     return y, to_layout(ctx, mean, mean_meta), to_layout(ctx, rstd, rstd_meta)
+
+
+def _sums_channels_first(ctx: Lowering, x: View) -> bool:
+    """Whether a CPU sums each channel before its group: if channels lie innermost, and only the call counts them.
+
+    Kernels then add whole rows of channels, however few of them are in a group. If they are known, `narrow.py` decides.
+    """
+    _, _, channels, *area = x.size
+    is_innermost = len(area) > 0 and is_one(x.stride[2]) and not is_one(x.stride[-1])
+    return is_innermost and as_int(channels) is None and x.dtype != F64 and not ctx.env.target.is_gpu
+
+
+def _statistics_by_channel(ctx: Lowering, x: View, eps: float) -> tuple[View, View]:
+    """The mean and rstd of the groups of x, with an element for each channel, as in `mean_and_square_sum`."""
+    compute, area = compute_dtype(x.dtype), tuple(range(3, len(x.size)))
+    rounded = ctx.buffer(compute, keepdim_size(x.size, area))
+
+    def value(loop: KernelBuilder, at: Coords) -> KernelValue:
+        return loop.load(x, at, compute)
+
+    def distance(loop: KernelBuilder, at: Coords) -> KernelValue:
+        return value(loop, at) - loop.load(rounded, at)
+
+    def square(loop: KernelBuilder, at: Coords) -> KernelValue:
+        return distance(loop, at) * distance(loop, at)
+
+    def in_groups(finish: Callable[..., KernelValue], out: View, *sums: View) -> View:
+        """Stores for each channel what `finish` makes of the kernel's loop, the size of a group and its sums."""
+        loop = KernelBuilder(rounded.size)
+        totals = [loop.reduce([loop.load(each)], [2], "sum") for each in sums]
+        return ctx.store(loop, out, loop.coords, finish(loop, totals[0].size(count(x.size[2:])), *totals))
+
+    def corrected(loop: KernelBuilder, n: KernelValue, rest: KernelValue, _: KernelValue) -> KernelValue:
+        return loop.load(rounded) + rest / n
+
+    def rstd(_: KernelBuilder, n: KernelValue, rest: KernelValue, squares: KernelValue) -> KernelValue:
+        return ((squares - rest / n * rest).op("maximum", 0.0) / n + eps).op("rsqrt")
+
+    in_groups(lambda _, n, total: total / n, rounded, keepdim_sum(ctx, x.size, area, compute, value))
+    sums = [keepdim_sum(ctx, x.size, area, compute, term) for term in (distance, square)]
+    mean, scale = (in_groups(each, ctx.buffer(compute, rounded.size), *sums) for each in (corrected, rstd))
+    return mean, scale
 
 
 def group_norm_backward(

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from minductor.core.dtypes import I64
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
+from minductor.core.expressions.rewrite import simplify
 from minductor.frontend.capture.size_formulas import count, is_one
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.values import Coords, Value
@@ -175,13 +176,16 @@ def ints_per_dim(values: Value, rank: int, default: Sequence[int] = ()) -> list[
 
 
 def tap_at(loop: KernelBuilder, taps: Sequence[Taps], at: Coords, ks: Coords) -> tuple[list[Expr], list[KernelValue]]:
-    """The source indices of one tap in the windowed dimensions, and the conditions that need a test for it to count."""
+    """The source indices of one tap in the windowed dimensions, and the conditions that need a test for it to count.
+
+    An index is clamped only where the extents of the loop do not keep it inside.
+    """
     extents = {axis.symbol: axis.extent for axis in loop.axes}
     places: list[Expr] = []
     tests: list[KernelValue] = []
     for tap_range, coord, k in zip(taps, at, ks, strict=True):
         place, conditions = tap_range.tap(coord, k)
-        places.append(place)
+        places.append(simplify(place, extents))
         tests += [loop.index(e, I64) >= 0 for e in conditions if not at_least(e, 0, extents)]
     return places, tests
 

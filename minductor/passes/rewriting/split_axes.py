@@ -1,9 +1,9 @@
 """Gives a kernel finer axes: one for each part of an axis that its indices tell apart.
 
 Takes a Kernel. Gives the same computation with axes split, such as one loop over 4 and one over 16 for a loop over 64
-whose points are i // 16 and i % 16 somewhere. Each index is then linear, so that the loops can be ordered by stride.
-Refuses nothing: an axis stays whole if a scan runs along it, if its extent is no multiple of the part, or if the parts
-are short.
+whose points are i // 16 and i % 16 somewhere. Each index is then linear, so that the loops can be ordered by stride. A
+vector loop divides nothing for conditions either, as those of windows whose rows and columns a view has merged. Refuses
+nothing: an axis stays whole if a scan runs along it, if its extent is no multiple of a part, or if parts are short.
 
 >>> from minductor.core.expressions.expr import integer, symbol
 >>> i, n, m = symbol("i0", "axis"), symbol("s0", "size", 2), symbol("s1", "size", 2)
@@ -27,21 +27,30 @@ from minductor.core.expressions.bounds import at_least, divides
 from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, as_int, floordiv, integer
 from minductor.core.expressions.rewrite import simplify
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Atomic, Axis, Kernel, Load, Scan, Store, all_ops, axis_over
+from minductor.ir.program.nodes import Atomic, Attrs, Axis, Index, Kernel, Load, Ref, Scan, Store, all_ops, axis_over
 
 SHORTEST = 8  # elements of a part; a loop over fewer costs more than the division
 
 
 def split_kernel_axes(kernel: Kernel) -> Kernel:
     """The kernel with an axis for each part of an axis; the kernel itself if no axis is split."""
-    indices = [op.attrs.index for op in all_ops(kernel.body) if isinstance(op.attrs, Load | Store | Atomic)]
-    bent = [index for index in indices if is_bent(index)]
+    indices = (_index_of(op.attrs) for op in all_ops(kernel.body))
+    bent = [index for index in indices if index is not None and is_bent(index)]
     scanned = {op.attrs.axis for op in kernel.body.ops if isinstance(op.attrs, Scan)}
     sizes: dict[Symbol, tuple[Expr, ...]] = {}
     for axis in kernel.axes if bent else ():
         if axis.name not in scanned and (parts := parts_of(axis.symbol, axis.extent, bent)):
             sizes[axis.symbol] = parts
     return with_split_axes(kernel, sizes)[0] if sizes else kernel
+
+
+def _index_of(attrs: Attrs) -> Expr | None:
+    """The index of an access, or that of which an op makes a value, such as the condition of a mask."""
+    match attrs:
+        case Load(_, index) | Store(_, index) | Atomic(_, index, _) | Index(index):
+            return index
+        case _:
+            return None
 
 
 def parts_of(axis: Symbol, extent: Expr, indices: Iterable[Expr]) -> tuple[Expr, ...]:
@@ -82,11 +91,28 @@ def with_split_axes(
         for n, each in enumerate(new):
             at = at + prod(parts[n + 1 :], start=integer(1)) * each.symbol
         mapping[axis.symbol] = at
-    extents = extents_of(axes)
-    builder = Builder([axis.symbol for axis in axes], extents)
-
-    def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
-        return b.load(wanted.ref, simplify(wanted.index, extents), dtype) if is_bent(wanted.index) else None
-
-    builder.splice(kernel.body, mapping, load)
+    builder = _Simplifier([axis.symbol for axis in axes], extents_of(axes))
+    builder.splice(kernel.body, mapping)
     return replace(kernel, axes=tuple(axes), body=builder.build()), made
+
+
+class _Simplifier(Builder):
+    """A builder that simplifies the indices of the ops that it appends, by the extents of its axes."""
+
+    def region(self) -> Builder:
+        return _Simplifier(self.axes, self.extents, around=self)
+
+    def index(self, expr: Expr, dtype: DType | None = None) -> int:
+        return super().index(self._simpler(expr), dtype)
+
+    def load(self, ref: Ref, index: Expr, dtype: DType) -> int:
+        return super().load(ref, self._simpler(index), dtype)
+
+    def store(self, ref: Ref, index: Expr, value: int) -> int:
+        return super().store(ref, self._simpler(index), value)
+
+    def atomic(self, ref: Ref, index: Expr, value: int, kind: str) -> int:
+        return super().atomic(ref, self._simpler(index), value, kind)
+
+    def _simpler(self, index: Expr) -> Expr:
+        return simplify(index, self.extents) if is_bent(index) else index

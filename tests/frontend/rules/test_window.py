@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from minductor.analysis.domain import is_bent
 from minductor.frontend.capture.schemas import REASONS
-from minductor.ir.program.nodes import Masked
+from minductor.ir.program.nodes import Load, Masked
 from tests.frontend.tracing import CPU, GPU, compiled, grads, integers, lowered, randn
 
 IMAGE, LINE, SOLID = randn(2, 3, 9, 7), randn(2, 3, 11), randn(2, 2, 5, 6, 7)
@@ -137,6 +138,14 @@ def test_only_the_border_is_masked() -> None:
     assert masks(lambda x: F.avg_pool2d(x, 3, 2, 1)) == 5
     assert masks(lambda x: F.avg_pool2d(x, 2)) == 0
     assert masks(lambda x: F.max_pool2d(x, 3, 2, 1)) == 0
+
+
+@pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 2), (3, 1)])
+def test_windows_without_padding_are_read_where_they_lie_whatever_the_sizes_are(size: int, stride: int) -> None:
+    seen = compiled(lambda x: F.max_pool2d(x, size, stride, return_indices=True), randn(2, 3, 9, 8), dynamic=True)
+    ops = [op.attrs for kernel in seen.kernels for op in kernel.body.ops]
+    assert any(g.symbols for g in seen.graphs)
+    assert not any(is_bent(attrs.index) for attrs in ops if isinstance(attrs, Load))
 
 
 @pytest.mark.usefixtures("one_thread")
