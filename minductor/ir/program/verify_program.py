@@ -430,11 +430,12 @@ def _aligned_rows_whole(program: ir.Program) -> Iterator[str]:
 
 def _loaded_ahead(program: ir.Program) -> Iterator[str]:
     for kernel in _kernels(program):
-        written = {write.ref.storage: write.index for write in ir.body_writes(kernel.body)}
         for loop in (loop for loop in loops(kernel.schedule.steps if kernel.schedule else ()) if loop.stages):
             if loop.kind != "serial" or loop.block < 1 or loop.stages < 2:
                 yield f"{kernel.name}: the loop over {loop.axis} has {loop.stages} stages and walks over no blocks"
-            for load in (kernel.body.ops[p].attrs for p in positions(loop.body)):
+            accesses = [kernel.body.ops[p].attrs for p in positions(loop.body)]
+            written = {each.ref.storage: each.index for each in accesses if isinstance(each, ir.Store | ir.Atomic)}
+            for load in accesses:
                 if isinstance(load, ir.Load) and load.index != written.get(load.ref.storage, load.index):
                     yield f"{kernel.name}: the loop over {loop.axis} loads {load.ref} ahead, which it writes"
 
