@@ -54,6 +54,8 @@ def test_few_long_rows_are_cut_in_parts_for_a_gpu(compiled: Compile, length: int
     cut = {line.split()[2] for line in run.stages["inference.split"].splitlines() if line.startswith("  note split ")}
     assert cut
     assert any(f"kernel {name}_join " in run.stages["inference.split"] for name in cut)
+    # what finishes a kernel loads nothing ahead: all of its programs would have the shared memory for it
+    assert "num_stages" not in "".join(part for text in run.kernels for part in text.split("tl.atomic_add(")[1:])
 
 
 @pytest.mark.devices("interpret", "compile:sm_90")

@@ -31,7 +31,7 @@ from minductor.cost.launch_seconds import LaunchPrices
 from minductor.ir.artefact.launch_metadata import COUNTERS
 from minductor.ir.program.blocks_apart import Part, blocks_apart
 from minductor.ir.program.choices import Choice, defaults
-from minductor.ir.program.loops import loops, with_blocks
+from minductor.ir.program.loops import edited, loops, with_blocks
 from minductor.ir.program.nodes import (
     Extern,
     FusionRefusal,
@@ -143,7 +143,7 @@ class _Finisher:
         blocks = _equal_blocks(kernel, small, axis) if axis else _Blocks("", 0, 1)
         if blocks is None:
             return
-        fitted = _with_warps_of(kernel, _with_blocks(small, {axis: blocks.size}))
+        fitted = _with_warps_of(kernel, _for_last(small, {axis: blocks.size}))
         alone = small if axis else fitted
         one, other, apart = (self.prices.launch(each) for each in (kernel, fitted, alone))
         prices = self.prices.finished(one, other, apart, blocks.blocks)
@@ -224,10 +224,14 @@ def _has_wide_loop(small: Kernel) -> bool:
     return any(len(small.body.ops[p].args) > 1 for loop in steps if loop.kind == "serial" for p in loop.carries)
 
 
-def _with_blocks(kernel: Kernel, blocks: Mapping[str, int]) -> Kernel:
-    """The kernel with other sizes of the blocks of some axes."""
+def _for_last(kernel: Kernel, blocks: Mapping[str, int]) -> Kernel:
+    """The kernel as a last program runs it: with other sizes of the blocks of some axes, and no block loaded ahead.
+
+    All programs of the launch would have the shared memory that blocks are loaded to.
+    """
     assert kernel.schedule is not None
-    return replace(kernel, schedule=replace(kernel.schedule, steps=with_blocks(kernel.schedule.steps, blocks)))
+    steps = edited(with_blocks(kernel.schedule.steps, blocks), lambda loop: (replace(loop, stages=0),))
+    return replace(kernel, schedule=replace(kernel.schedule, steps=steps))
 
 
 def _with_warps_of(kernel: Kernel, small: Kernel) -> Kernel:
