@@ -6,6 +6,8 @@ with eager in float64.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,3 +73,11 @@ def test_a_number_of_the_row_leaves_its_loop_under_masks(compiled: Compile, dtyp
     assert compiled.device.kind != "cpu" or ("md_masked_" in text_of(run)) == (dtype != torch.float64)
     for length in (2, 12, 16, 63, 64, 100):
         run.again(torch.randn(70, length).to(dtype))
+
+
+def test_loops_over_whole_blocks_load_nothing_under_masks(compiled: Compile) -> None:
+    """Past the end of an axis a mask may still hold: such loops read and wrote past their tensors and rows."""
+    x = torch.randn(1, 2, 3, 6).bfloat16()
+    run = compiled(lambda x: F.max_pool2d(x, 3, padding=1, dilation=(1, 2), ceil_mode=True), x, dynamic=True)
+    assert "x0_row[" in text_of(run)
+    assert not re.findall(r"i1 < md_index_max\(\d, i1_start\) \+ 64;", text_of(run))

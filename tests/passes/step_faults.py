@@ -200,7 +200,7 @@ FAULTS = (
     Fault("cut", "refusal", "loop.lanes or", "", "cut:_cut"),
     Fault("stage", "nest", ", *_copies(staged, stores)", "", "stage:_staged"),
     Fault("stage", "nest", "extent is None or", "", "stage:_staged"),
-    Fault("stage", "nest", "and not (isinstance(op.attrs, Load) and axis in op.axes)", "", "stage:_whole"),
+    Fault("stage", "nest", "and not (isinstance(op.attrs, Load | Masked) and axis in op.axes)", "", "stage:_whole"),
     Fault("stage", "nest", "*staged.loads, ", ""),
     Fault("stage", "nest", "_copies(staged, loads), *body", "body", "stage:_staged"),
     Fault("cut", "refusal", "or any(s.kind not in CALL_SYMBOL_KINDS for s in free_symbols(split[1]))", "", "cut:_line"),

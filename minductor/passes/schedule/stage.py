@@ -13,7 +13,7 @@ from functools import partial
 
 from minductor.core.expressions.expr import as_int
 from minductor.ir.program.loops import Loop, Schedule, Step, edited, loops, positions
-from minductor.ir.program.nodes import Kernel, Load, Op
+from minductor.ir.program.nodes import Kernel, Load, Masked, Op
 from minductor.passes.schedule.draft import Staged
 
 
@@ -89,7 +89,7 @@ def _whole(loop: Loop, axis: str, ops: tuple[Op, ...], late: frozenset[int]) -> 
     is_safe = all(
         op.dtype is not None
         and op.dtype.kind in ("float", "bool")
-        and not (isinstance(op.attrs, Load) and axis in op.axes)
+        and not (isinstance(op.attrs, Load | Masked) and axis in op.axes)
         for op in inside
     )
     is_own = late.isdisjoint(here)
