@@ -1,7 +1,8 @@
 """`python benchmarks/gpu_models.py`: models on a GPU, inference and training, beside eager and TorchInductor.
 
-Takes `--only`, a pattern of names, `--jobs`, `--mode` (that of both compilers), and `--out`, a file of JSON rows. Each
-model has a process: all of them compile first, at most `--jobs` at a time, then they measure one after the other.
+Takes `--only`, a pattern of names, `--jobs`, `--mode` (that of both compilers), `--dtypes` (of a model, at most so
+many), `--seconds` (of compiling; slower models are left out), and `--out`, a file of JSON rows. Each model has a
+process: all of them compile first, at most `--jobs` at a time, then they measure one after the other.
 Prints for each model the median milliseconds of a step in eager, how many times as fast both compilers are, the sum of
 their kernels' times (one step under torch's profiler), and the CPU seconds of their first calls, compiled in the
 process itself. A step of inference is a call; of training forward, loss, backward, without an optimizer.

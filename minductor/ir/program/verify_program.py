@@ -400,7 +400,7 @@ def _rows_known_before(program: ir.Program) -> Iterator[str]:
 
 
 def _whole_blocks_kept_inside(program: ir.Program) -> Iterator[str]:
-    """What a loop computes beyond the end of its axis has a place in arrays of a block only."""
+    """What a loop computes beyond the end of its axis has a place in arrays of a block only, and is not in memory."""
     for kernel in _kernels(program):
         for outer in loops(kernel.schedule.steps) if kernel.schedule else ():
             here = frozenset(positions(outer.body)) if outer.is_blocked else frozenset[int]()
@@ -408,6 +408,9 @@ def _whole_blocks_kept_inside(program: ir.Program) -> Iterator[str]:
             for loop in loops(outer.body):
                 if loop.is_whole and loop.axis == outer.axis and here and not late.isdisjoint(positions(loop.body)):
                     yield f"{kernel.name}: a loop over whole blocks of {loop.axis} computes what other loops read"
+                inside = [kernel.body.ops[p] for p in positions(loop.body)] if loop.is_whole else []
+                if any(isinstance(op.attrs, ir.Load | ir.Masked) and loop.axis in op.axes for op in inside):
+                    yield f"{kernel.name}: a loop over whole blocks of {loop.axis} loads beyond the end of the axis"
 
 
 def _cut_in_order(program: ir.Program) -> Iterator[str]:
@@ -435,7 +438,8 @@ def _loaded_ahead(program: ir.Program) -> Iterator[str]:
                 yield f"{kernel.name}: the loop over {loop.axis} has {loop.stages} stages and walks over no blocks"
             accesses = [kernel.body.ops[p].attrs for p in positions(loop.body)]
             written = {each.ref.storage: each.index for each in accesses if isinstance(each, ir.Store | ir.Atomic)}
-            for load in accesses:
+            loads = (op.attrs for p in positions(loop.body) for op in ir.all_ops(ir.Body((kernel.body.ops[p],))))
+            for load in loads:
                 if isinstance(load, ir.Load) and load.index != written.get(load.ref.storage, load.index):
                     yield f"{kernel.name}: the loop over {loop.axis} loads {load.ref} ahead, which it writes"
 

@@ -8,6 +8,7 @@
 - `concat_slices.py`: the slices of a concatenation and the kernels that store them;
 - `kernel_axes.py`: a kernel over fewer, longer axes;
 - `online.py`: the maximum of a row and the sum of a softmax in one pass over it;
+- `welford.py`: the mean of a row and the sum of squared distances from it in one pass over it;
 - `prune.py`: dead ops of a body, dead nodes and buffers of a program.
 
 Laws: a rewriting computes the same values and gives back the same object if it changes nothing. Thresholds are named

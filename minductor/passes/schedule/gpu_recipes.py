@@ -9,7 +9,8 @@ them is always legal. Refuses nothing.
   its edges, where rows do not start at such multiples.
 - `looped`: a row is walked block by block, once for each reduction and once for the results. `looped16` and `looped32`:
   so many warps walk it in larger blocks, so that more loads are in flight.
-- `online`: as `looped`, with the maximum and the sum of a softmax in one walk.
+- `online`: as `looped`, with the maximum and the sum of a softmax in one walk, or a mean and a variance. `online16` and
+  `online32`: by so many warps.
 - `columns64`, `columns128`: columns are reduced, so many side by side. `columns64_long`: by fewer warps, each of which
   adds up more rows, where several loads are in flight at once. `columns64_pipelined`: with blocks loaded ahead.
 - `rows_beside_columns`: rows and columns are reduced in one walk over some rows, each of which is held whole.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from minductor.analysis.both_ways import both_ways
 from minductor.cost.registers import alive_at_once, words
-from minductor.ir.program.nodes import Load
+from minductor.ir.program.nodes import Body, Load, all_ops
 from minductor.passes.rewriting.online import online
 from minductor.passes.rewriting.welford import welford
 from minductor.passes.schedule.draft import Draft, Level, power_of_two
@@ -246,7 +246,8 @@ class Pipelined(NamedTuple):
 
 def _loaded_bytes(draft: Draft, walked: str) -> int:
     """The bytes of the blocks that one program loads in each step of a walk."""
-    loads = ((op, op.attrs) for op in draft.kernel.body.ops if isinstance(op.attrs, Load) and walked in op.axes)
+    inside = [op for op in draft.kernel.body.ops if walked in op.axes]
+    loads = ((op, each.attrs) for op in inside for each in all_ops(Body((op,))) if isinstance(each.attrs, Load))
     return sum(
         draft.touches.buffers[load.ref.storage].dtype.itemsize * prod(draft.blocks[axis] for axis in op.axes)
         for op, load in loads

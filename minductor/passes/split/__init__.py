@@ -7,8 +7,8 @@ Of a kernel that sums rows and columns, each part has whole rows, and partial su
 
 - `split.py`: the stage, and whether a kernel is cut: its seconds whole are compared with those of its pieces;
 - `wanted_cut.py`: in which parts a kernel can be cut;
-- `welford.py`, and `rewriting/online.py`: two passes over a row that one can do, since a row that is cut stays in no
-  cache. An online softmax computes the maximum and the sum of a part that a program holds one after the other;
+- `rewriting/welford.py` and `rewriting/online.py`: two passes over a row that one can do, since a row that is cut stays
+  in no cache. An online softmax computes the maximum and the sum of a part that a program holds one after the other;
 - `pieces.py`: the kernels that one kernel becomes; `scan_pieces.py`: what they compute of a scan.
 
 Laws: values change by the order of additions and by these two algorithms only. The cut depends on the kernel, the hints
