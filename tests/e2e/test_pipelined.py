@@ -41,3 +41,19 @@ def test_mean_and_variance_in_one_walk(compiled: Compile, device: str, variant: 
     x = torch.randn(3, length, device=device) + 10
     run = compiled(lambda x: torch.layer_norm(x, x.shape[1:]), x, options={"variant": variant})
     assert any("welford" in text for text in run.kernels)
+
+
+def test_mean_and_variance_of_rows_that_the_call_counts(compiled: Compile, device: str) -> None:
+    x = torch.randn(3, 20, device=device)
+    run = compiled(lambda x: torch.var_mean(x, 1, correction=0), x, options={"variant": "online"}, dynamic=True)
+    assert any("welford" in text for text in run.kernels)
+
+
+@pytest.mark.parametrize("length", [0, 20])
+def test_mean_and_variance_of_rows_that_may_be_empty(compiled: Compile, device: str, length: int) -> None:
+    def fn(x: torch.Tensor, size: torch.Tensor) -> Any:
+        return torch.var_mean(x[:, : size.item()], 1, correction=0)  # of no elements both are NaN
+
+    x, size = torch.randn(3, 24, device=device), torch.tensor(length)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled(fn, x, size, options={"variant": "online"})

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from minductor.analysis.domain import extents_of, product
-from minductor.core.expressions.expr import Expr, as_int
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Constant, Index, Kernel, Op, Reduce
 from minductor.passes.rewriting.prune import prune_body
@@ -39,6 +40,7 @@ def welford(kernel: Kernel) -> Kernel:
     by_mean, by_squares = {each.mean: each for each in found}, {each.squares: each for each in found}
     b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
     place: list[int] = []  # by old op, its position among the new ones
+    checked: dict[Symbol, Expr] = {}
     zeros: set[int] = set()  # old ops that are 0 now
     for position, op in enumerate(ops):
         b.node = op.node
@@ -59,13 +61,14 @@ def welford(kernel: Kernel) -> Kernel:
         elif op.name == "sub" and op.args[1] in zeros:
             place.append(place[op.args[0]])
         else:
-            place.append(b.again(op, tuple(place[a] for a in op.args)))
+            args = tuple(place[a] for a in op.args)
+            place.append(b.moved(op, args, checked))  # over the axes over which its arguments still vary
     return replace(kernel, body=prune_body(b.build()))
 
 
 def _is_zero(op: Op, ops: Sequence[Op], zeros: Set[int]) -> bool:
-    """Whether an op scales a 0 by a constant or by another 0."""
-    is_number = all(arg in zeros or isinstance(ops[arg].attrs, Constant | Index) for arg in op.args)
+    """Whether an op scales a 0 by a constant or by another 0; a number of the call's may be 0, and makes NaN of it."""
+    is_number = all(arg in zeros or isinstance(ops[arg].attrs, Constant) for arg in op.args)
     return is_number and not zeros.isdisjoint(op.args[: 1 if op.name == "div" else 2]) and op.name in ("div", "mul")
 
 
@@ -93,6 +96,8 @@ def _mean_below(position: int, ops: Sequence[Op], extents: Mapping[str, Expr]) -
     if not isinstance(attrs, Reduce) or not _is_sum(ops[total]) or ops[total].args != (value,):
         return None
     number = product(extents[name] for name in attrs.axes)
+    if not at_least(number, 1):
+        return None  # the mean of no elements is NaN
     is_mean = _is_number(ops[count], ops, number) if ops[mean].name == "div" else _is_share(ops[count], number)
     return mean if is_mean else None
 
