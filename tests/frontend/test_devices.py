@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 import minductor
 from minductor.core.dtypes import F32
+from minductor.driver import Compiled, Compiler
 from minductor.frontend.capture.captured_graph import Graph, GraphInput, Node, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.move_scalars import devices_of, gpu_of, move_scalars
 from minductor.ir.program.nodes import Token
@@ -97,6 +100,23 @@ def test_kernels_are_of_the_gpu_and_the_cpus_part_is_called() -> None:
     assert sorted(called) == ["_to_copy"] * 4 + ["add_Tensor"] * 2 + ["mul_Tensor", "sin"]
     assert made.report.kernels == len(made.kernels) and text.count("aten_copy_(arg3_1, ") == 1
     assert " 'cpu'" not in made.sources["kernels.py"] and "torch.empty_strided" not in text
+
+
+def test_a_number_of_the_cpu_that_decides_a_size_on_a_gpu() -> None:
+    def fn(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        longest = int(lengths.max().item())
+        torch._check(longest >= 0)
+        torch._check(longest <= x.shape[1])
+        return x.narrow(1, 0, longest).sum(1)
+
+    seen: list[Compiled] = []
+    backend = partial(Compiler(observer=seen.append, is_dry=True), options={"verify": True, "target": "sm_90"})
+    with FakeTensorMode(), torch._dynamo.config.patch(capture_scalar_outputs=True):
+        given = torch.empty(8, 5, device="cuda"), torch.empty(8, dtype=torch.int64)
+        with pytest.raises(DataDependentOutputException):  # behind the compiler: a fake tensor holds no number
+            torch.compile(fn, backend=backend)(*given)
+    (made,) = seen
+    assert made.report.kernels == 1 and " = aten_max(" in made.sources["wrapper.py"]
 
 
 def test_a_gpu_saves_what_it_normalises_by() -> None:

@@ -29,7 +29,8 @@ from minductor.ir.program.nodes import Extern, Kernel, Program
 from minductor.target import Env
 
 # Operators whose rules define the symbols of their results; other operators that have such symbols are called.
-_DEFINING_SYMBOLS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "aten.select.int")
+_ITEM = "aten._local_scalar_dense.default"
+_DEFINING_SYMBOLS = (_ITEM, "aten.slice.Tensor", "aten.select.int")
 
 
 def lower(graph: Graph, env: Env) -> Program:
@@ -73,7 +74,7 @@ class _Walk:
     def _value_of(self, node: Node) -> Value:
         """Adds what computes a node, by its rule or as an extern call, and returns its value."""
         ctx = self.ctx
-        if isinstance(node.meta, int | float | Expr) and node.op != "aten._local_scalar_dense.default":
+        if isinstance(node.meta, int | float | Expr) and node.op != _ITEM:
             return node.meta  # arithmetic on numbers: the tracer has its value
         args = [ctx.value(a) for a in node.args]
         if node.op == "getitem":
@@ -93,8 +94,8 @@ class _Walk:
         """The rule that lowers a node with such arguments; None if the node becomes an extern call."""
         if node.op not in _DEFINING_SYMBOLS and self.ctx.undefined_symbols(node.meta):
             return None
-        is_possible = node.op in VIEW_RULES or self.ctx.is_computable(node.meta, args, in_pairs=(C64, C128))
-        if not is_possible:
+        is_anywhere = node.op in VIEW_RULES or node.op == _ITEM  # on any device: no kernel of this one is needed
+        if not (is_anywhere or self.ctx.is_computable(node.meta, args, in_pairs=(C64, C128))):
             return None
         if any(dtype.kind == "complex" for dtype in dtypes_in((node.meta, *args))):
             from minductor.frontend.rules.complex import RULES as COMPLEX_RULES
