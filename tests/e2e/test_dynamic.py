@@ -325,6 +325,13 @@ def test_values_whose_number_data_decides_may_be_one_for_all_places() -> None:
     serve(fn, *((torch.randn(6), torch.arange(6) < count) for count in (3, 1)))
 
 
+def test_a_view_whose_strides_data_decides() -> None:
+    def fn(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x[mask][None], scale_factor=2)
+
+    serve(fn, *((torch.randn(6, 4), torch.arange(6) < count) for count in (3, 1)))
+
+
 # --- sizes that the caller gives --------------------------------------------------------------------------------------
 
 

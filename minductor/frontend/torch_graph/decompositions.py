@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import decompose
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from minductor.frontend.capture.schemas import FLOAT_ONLY
 from minductor.frontend.quirks.eager_strides import (
@@ -178,7 +179,9 @@ def _view_with_eager_strides(op: Any) -> Callable[..., Any]:
         with decompose({}):
             result = op(x, size)
         stride = view_strides(layout_of(x), tuple(result.shape))
-        return result if stride is None or stride == result.stride() else with_traced_strides(result, stride)
+        if stride is None or all(guard_or_false(a == b) for a, b in zip(stride, result.stride(), strict=True)):
+            return result
+        return with_traced_strides(result, stride)
 
     return decomposed
 
@@ -197,8 +200,6 @@ def _bfloat16_bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _negative_pad(x: Any, pad: Any, *value: Any) -> Any:
     """The formula of padding that only cuts: a copy of a slice. torch traces that only if no number of `pad` is 0."""
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
     if not all(statically_known_true(n <= 0) for n in pad):
         return NotImplemented
     for d, (before, after) in enumerate(zip(pad[-2::-2], pad[::-2], strict=True), x.dim() - len(pad) // 2):
