@@ -7,45 +7,65 @@
 extern "C" int64_t fused_add_to_copy_softmax_to_copy_0(uint16_t* __restrict io0, const uint16_t* __restrict in1, float* __restrict out2, int64_t threads) {
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t i0 = 0; i0 < 2; ++i0) {
-    for (int64_t i2 = 0; i2 < 768; ++i2) {
-      float x0_row[192];
-      float x1_row[192];
-      float max2_lanes[64];
-      for (int l = 0; l < 64; ++l) max2_lanes[l] = -MD_INF;
-      md_lanes<64>(0, 192, [&](int64_t i3, int l) MD_LAMBDA {
-        const float x3 = md_bf16_to_f32(io0[147456 * i0 + 192 * i2 + i3]);
-        const float x4 = md_bf16_to_f32(in1[192 * i2 + i3]);
-        const float x0 = x3 + x4;
-        x0_row[i3] = x0;
-        max2_lanes[l] = md_maximum_f32(max2_lanes[l], x0);
-      });
-      md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-        max2_lanes[a] = md_maximum_f32(max2_lanes[a], max2_lanes[b]);
-      });
-      const float max2 = max2_lanes[0];
-      float sum5_lanes[64];
-      for (int l = 0; l < 64; ++l) sum5_lanes[l] = 0.0f;
-      md_lanes<64>(0, 192, [&](int64_t i3, int l) MD_LAMBDA {
-        const float x0_kept = x0_row[i3];
-        const float x6 = x0_kept - max2;
-        const float x1 = md_exp_nonpositive_f32(x6);
-        x1_row[i3] = x1;
-        sum5_lanes[l] = sum5_lanes[l] + x1;
-      });
-      md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-        sum5_lanes[a] = sum5_lanes[a] + sum5_lanes[b];
-      });
-      const float sum5 = sum5_lanes[0];
-      const float x7 = 1.0f / sum5;
+    for (int64_t i2_start = 0; i2_start < 768; i2_start += 8) {
+      const int64_t i2_end = i2_start + 8;
+      float x0_row[1536];
+      float max1_row[8];
+      float x2_row[1536];
+      float sum3_row[8];
+      float x4_row[8];
+      for (int64_t i2 = i2_start; i2 < i2_end; ++i2) {
+        float max1_lanes[64];
+        for (int l = 0; l < 64; ++l) max1_lanes[l] = -MD_INF;
+        md_lanes<64>(0, 192, [&](int64_t i3, int l) MD_LAMBDA {
+          const float x5 = md_bf16_to_f32(io0[147456 * i0 + 192 * i2 + i3]);
+          const float x6 = md_bf16_to_f32(in1[192 * i2 + i3]);
+          const float x0 = x5 + x6;
+          x0_row[(i2 - i2_start) * 192 + i3] = x0;
+          max1_lanes[l] = md_maximum_f32(max1_lanes[l], x0);
+        });
+        md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
+          max1_lanes[a] = md_maximum_f32(max1_lanes[a], max1_lanes[b]);
+        });
+        const float max1 = max1_lanes[0];
+        max1_row[i2 - i2_start] = max1;
+      }
+      for (int64_t i2 = i2_start; i2 < i2_end; ++i2) {
+        float sum3_lanes[64];
+        for (int l = 0; l < 64; ++l) sum3_lanes[l] = 0.0f;
+        md_lanes<64>(0, 192, [&](int64_t i3, int l) MD_LAMBDA {
+          const float x0_kept = x0_row[(i2 - i2_start) * 192 + i3];
+          const float max1_kept = max1_row[i2 - i2_start];
+          const float x7 = x0_kept - max1_kept;
+          const float x2 = md_exp_nonpositive_f32(x7);
+          x2_row[(i2 - i2_start) * 192 + i3] = x2;
+          sum3_lanes[l] = sum3_lanes[l] + x2;
+        });
+        md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
+          sum3_lanes[a] = sum3_lanes[a] + sum3_lanes[b];
+        });
+        const float sum3 = sum3_lanes[0];
+        sum3_row[i2 - i2_start] = sum3;
+      }
 #pragma omp simd
-      for (int64_t i3 = 0; i3 < 192; ++i3) {
-        const float x1_kept = x1_row[i3];
-        const float x8 = x1_kept * x7;
-        const float x9 = -(x8);
-        const float x10 = md_fma(x9, sum5, x1_kept);
-        const float x11 = md_fma(x10, x7, x8);
-        out2[147456 * i0 + 192 * i2 + i3] = x11;
-        io0[147456 * i0 + 192 * i2 + i3] = md_f32_to_bf16(x11);
+      for (int64_t i2 = i2_start; i2 < i2_end; ++i2) {
+        const float sum3_kept = sum3_row[i2 - i2_start];
+        const float x4 = 1.0f / sum3_kept;
+        x4_row[i2 - i2_start] = x4;
+      }
+      for (int64_t i2 = i2_start; i2 < i2_end; ++i2) {
+#pragma omp simd
+        for (int64_t i3 = 0; i3 < 192; ++i3) {
+          const float x2_kept = x2_row[(i2 - i2_start) * 192 + i3];
+          const float x4_kept = x4_row[i2 - i2_start];
+          const float x8 = x2_kept * x4_kept;
+          const float x9 = -(x8);
+          const float sum3_kept = sum3_row[i2 - i2_start];
+          const float x10 = md_fma(x9, sum3_kept, x2_kept);
+          const float x11 = md_fma(x10, x4_kept, x8);
+          out2[147456 * i0 + 192 * i2 + i3] = x11;
+          io0[147456 * i0 + 192 * i2 + i3] = md_f32_to_bf16(x11);
+        }
       }
     }
   }

@@ -18,8 +18,8 @@ def call(args):
     buf1 = empty_strided((2,), (1,), f32)
     buf1.zero_()
     events.append(('allocate', 'buf1'))
-    # 1: log, add
     with nan_asserts.Watch('fused_log_add_0', {'buf1': buf1}, [arg0_1], places[0]):
+        # 1: log, add
         fused_log_add_0(arg0_1, buf1, n_threads)
     events.append(('launch', 'fused_log_add_0'))
     del arg0_1

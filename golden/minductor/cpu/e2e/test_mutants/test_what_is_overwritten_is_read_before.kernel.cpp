@@ -11,11 +11,11 @@ extern "C" int64_t fused_mul_flip_add_copy_mul_0(const float* __restrict in0, fl
     for (int64_t i1 = 0; i1 < 8; ++i1) {
       const float x0 = in0[8 * i0 + i1];
       const float x1 = x0 * 2.0f;
-      out1[8 * i0 + i1] = x1;
       const float x2 = in0[-8 * i0 + i1 + 56];
       const float x3 = x2 + 1.0f;
-      out2[8 * i0 + i1] = x3;
       const float x4 = x3 * 3.0f;
+      out1[8 * i0 + i1] = x1;
+      out2[8 * i0 + i1] = x3;
       out3[8 * i0 + i1] = x4;
     }
   }
@@ -24,11 +24,7 @@ extern "C" int64_t fused_mul_flip_add_copy_mul_0(const float* __restrict in0, fl
 
 // aten.copy_.default: copy_
 extern "C" int64_t copy_1(const float* __restrict in0, float* __restrict out1, int64_t threads) {
-#pragma omp simd
-  for (int64_t i1 = 0; i1 < 64; ++i1) {
-    const float x0 = in0[i1];
-    out1[i1] = x0;
-  }
+  md_copy_row(out1 + 0, in0 + 0, 64);
   return 0;
 }
 

@@ -10,14 +10,14 @@ def fused_sum_sub_0(in0, out1, R0_BLOCK: tl.constexpr):
     for i1_start in range(0, 5000, R0_BLOCK):
         i1 = i1_start + tl.arange(0, R0_BLOCK)
         i1_mask = i1 < 5000
-        x0 = tl.load(in0 + 5000 * i0 + i1, i1_mask)
+        x0 = tl.load(in0 + 5000 * i0 + i1, i1_mask, eviction_policy="evict_last")
         sum1 += tl.where(i1_mask, x0, 0.0)
     x1 = tl.sum(sum1, 0)
     for i1_start in range(0, 5000, R0_BLOCK):
         i1 = i1_start + tl.arange(0, R0_BLOCK)
         i1_mask = i1 < 5000
-        x2 = tl.load(in0 + 5000 * i0 + i1, i1_mask)
+        x2 = tl.load(in0 + 5000 * i0 + i1, i1_mask, eviction_policy="evict_first")
         x3 = x2 - x1
-        tl.store(out1 + 5000 * i0 + i1, x3, i1_mask)
+        tl.store(out1 + 5000 * i0 + i1, x3, i1_mask, eviction_policy="evict_first")
 
 # end of golden

@@ -1,5 +1,5 @@
 # golden  tests/e2e/test_mutants.py::test_a_softmax_in_parts   target=interpret  view=kernel  level=canonical  form=2
-# facts   kernels=2  block_accesses=13  tiles=3  bytes=482432  peak=160016
+# facts   kernels=2  block_accesses=13  tiles=4  bytes=482432  peak=160016
 
 @triton.jit
 def max_f32(a0, b0):
@@ -27,14 +27,14 @@ def online_softmax_f32_f32_f32(a0, a1, a2, b0, b1, b2):
 # aten.mul.Tensor: mul
 # aten._softmax.default: _softmax
 @triton.jit
-def fused_mul_softmax_0(in0, out1, out2, out3, out4, out5, counter, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr, LAST_XBLOCK: tl.constexpr, LAST_R0_BLOCK: tl.constexpr):
-    i0 = tl.program_id(0)
-    i1 = tl.arange(0, XBLOCK)[:, None]
-    i2 = tl.arange(0, R0_BLOCK)[None, :]
+def fused_mul_softmax_0(in0, out1, out2, out3, out4, out5, counter, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr, LAST_XBLOCK: tl.constexpr, LAST_R0_BLOCK: tl.constexpr):
+    i0 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[None, :, None]
+    i1 = tl.arange(0, YBLOCK)[:, None, None]
+    i2 = tl.arange(0, R0_BLOCK)[None, None, :]
     i2_mask = i2 < 400
     x0 = tl.load(in0 + 400 * i0 + 20000 * i1 + i2, i2_mask)
     x1 = x0 * 60.0
-    x2 = tl.reduce(tl.where(i2_mask, x1, float("-inf")), 1, max_f32, keep_dims=True)
+    x2 = tl.reduce(tl.where(i2_mask, x1, float("-inf")), 2, max_f32, keep_dims=True)
     x3 = tl.maximum(x2, (-3.4028234663852886e+38), tl.PropagateNan.ALL)
     x4 = tl.minimum(x3, 3.4028234663852886e+38, tl.PropagateNan.ALL)
     x5 = x4 * 0.03125
@@ -42,7 +42,7 @@ def fused_mul_softmax_0(in0, out1, out2, out3, out4, out5, counter, XBLOCK: tl.c
     x7 = x6 * 32.0
     x8 = x1 - x7
     x9 = libdevice.exp(x8)
-    x10 = tl.sum(tl.where(i2_mask, x9, 0.0), 1, keep_dims=True)
+    x10 = tl.sum(tl.where(i2_mask, x9, 0.0), 2, keep_dims=True)
     tl.store(out1 + 2 * i0 + i1, x2)
     tl.store(out2 + 2 * i0 + i1, x7)
     tl.store(out3 + 2 * i0 + i1, x10)
