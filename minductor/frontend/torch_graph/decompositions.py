@@ -4,6 +4,7 @@ Takes nothing. Gives a table from operator to formula, made on first use:
 
 - torch's own formulas of the operators in `DECOMPOSED`. Each node costs AOTAutograd about 0.3 ms, so an operator is
   decomposed only if the operators of its formula fuse and no lowering rule takes it whole.
+- formulas of whole layers (`decompose_layers.py`).
 - formulas that correct torch's traces (`known_quirks.py` has their rows). Most correct strides: the result is laid out
   with the strides of `eager_strides.py`.
 """
@@ -30,6 +31,7 @@ from minductor.frontend.quirks.eager_strides import (
     with_strides,
 )
 from minductor.frontend.quirks.torch_versions import with_traced_strides
+from minductor.frontend.torch_graph.decompose_layers import encoder_layer, weight_norm_backward
 
 # operator, with all its overloads -> what its formula consists of
 DECOMPOSED: Mapping[str, str] = {
@@ -50,6 +52,7 @@ DECOMPOSED: Mapping[str, str] = {
         "a masked copy": "diag_embed diagonal_backward",
         "a masked sum": "nansum",
         "a norm and a quotient": "_weight_norm_interface",
+        "a product of widened rows": "_euclidean_dist",
         "a product": "deg2rad native_dropout_backward rad2deg",
         "a product and a sum": "addr",
         "a sum of powers": "norm",
@@ -85,6 +88,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if str(op).split(".")[1] in FLOAT_ONLY:
             found[op] = _refuse_integers(found[op])
     found[torch.ops.aten._embedding_bag.default] = _bfloat16_bags
+    found[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer
+    found[torch.ops.aten._weight_norm_interface_backward.default] = weight_norm_backward
     bilinear = torch.ops.aten.upsample_bilinear2d.default
     found[bilinear] = _refuse_bytes(found.get(bilinear, _not_decomposed))
     norm = torch.ops.aten.linalg_vector_norm.default
