@@ -237,6 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("join-large", JOINED, "saves_time", "if is_small or is_packed", "if True"),
     Mutant("join-wrong-columns", JOINED, "replace", "start = end", "start = 0"),
     Mutant("widen-few-rows", f"{REWRITES}.widen_products", "has_several_rows", "rows >= least", "rows >= 0"),
+    Mutant("vectors-in-few-rows", f"{REWRITES}.vector_products", "is_read_in_order", "rows >= LEAST_ROWS", "rows > 0"),
     Mutant("int8-biased", INT8, "adds_nothing", "match.product.base is None", "True"),
     Mutant("int8-any-scale", INT8, "scales_columns", 'return "" if is_row', 'return "" if scale is not None'),
     Mutant("int8-strided", INT8, "reads_plain_memory", ".is_contiguous()", ".numel()"),
@@ -254,6 +255,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- attention
     Mutant("attention-along-any-axis", ATTENTION, "sums_over_keys", "if not isinstance(dim, int) or", "if False and"),
     Mutant("attention-sums-queries", ATTENTION, "sums_over_keys", "if not is_straight or", "if False and"),
+    Mutant("attention-of-other-axes", ATTENTION, "has_axes_of_product", "if not is_right:", "if False:"),
     Mutant("attention-of-five-axes", ATTENTION, "has_four_axes", "if dims > 4:", "if dims > 5:"),
     Mutant(
         "attention-of-two-dtypes", ATTENTION, "has_one_dtype", "if value is None or not", "if value is None and not"

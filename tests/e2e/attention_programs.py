@@ -217,7 +217,16 @@ def one_matrix(q: Any, k: Any, v: Any) -> Any:
     return torch.mm(torch.softmax(torch.mm(q, k.t()) / 4, -1), v)
 
 
+def windows(q: Any, k: Any, v: Any, bias: Any, mask: Any) -> Any:
+    """Windows of shifted images: the scores are viewed as five axes for a mask of each window."""
+    count = mask.shape[0]
+    attn = (q * D**-0.5) @ k.transpose(-2, -1) + bias.unsqueeze(0)
+    attn = attn.view(q.shape[0] // count, count, H, L, L) + mask.unsqueeze(1).unsqueeze(0)
+    return attn.view(-1, H, L, L).softmax(-1) @ v
+
+
 _Q = (B, H, L, D)
+_WINDOWS = (2 * B, H, L, D)
 _LENGTH_FIRST = (B, L, H, D)
 _THREE = (B * H, L, D)
 
@@ -248,6 +257,7 @@ PROGRAMS: Mapping[str, Program] = {
     "tensor_scale": Program(tensor_scale, (_Q, _Q, _Q, ()), {3: "bias"}),
     "scale_of_heads": Program(scale_of_heads, (_Q, _Q, _Q, (H, 1, 1)), {3: "bias"}),
     "one_matrix": Program(one_matrix, ((L, D),) * 3),
+    "windows": Program(windows, (_WINDOWS, _WINDOWS, _WINDOWS, (H, L, L), (2, L, L)), {3: "bias", 4: "added"}),
 }
 
 
@@ -309,6 +319,16 @@ def filled_by_tensor(q: Any, k: Any, v: Any, keep: Any, other: Any) -> Any:
     return torch.where(keep, _scores(q, k), other).softmax(-1) @ v
 
 
+def groups_of_heads(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return (_scores(q, k).view(B, 2, 2, L, L) + bias).view(B, H, L, L).softmax(-1) @ v
+
+
+def other_batch(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    """The scores are viewed as of H images with B heads each."""
+    scores = _scores(q, k).view(-1, L, L).view(H, B, L, L) + bias
+    return scores.view(-1, L, L).view(B, H, L, L).softmax(-1) @ v
+
+
 NEAR_MISSES: Mapping[str, Program] = {
     "with_weights": Program(with_weights, why="which the rewrite would not compute"),
     "other_axis": Program(other_axis, why="along axis -2"),
@@ -327,6 +347,8 @@ NEAR_MISSES: Mapping[str, Program] = {
         filled_by_tensor, (_Q, _Q, _Q, (L, L), (L, L)), {3: "causal", 4: "bias"}, "filled by a tensor"
     ),
     "mask_of_queries": Program(mask_of_queries, (_Q, _Q, _Q, (L, 1)), {3: "bias"}, "one value for all keys"),
+    "groups_of_heads": Program(groups_of_heads, (_Q, _Q, _Q, (2, 1, L, L)), {3: "bias"}, "products do not have"),
+    "other_batch": Program(other_batch, (_Q, _Q, _Q, (H, 1, L, L)), {3: "bias"}, "products do not have"),
     "few_queries": Program(mask_of_queries, ((B, H, 9, D), _Q, _Q, (9, L)), {3: "bias"}, "faster written out"),
     "few_keys": Program(mask_of_queries, (_Q, (B, H, 12, D), (B, H, 12, D), (L, 12)), {3: "bias"}, "fewer than 16"),
 }

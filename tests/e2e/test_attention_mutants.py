@@ -53,6 +53,13 @@ def test_five_axes(compiled: Compile) -> None:
     compiled(NEAR_MISSES["five_axes"].fn, *operands())
 
 
+@pytest.mark.must_fail_under("attention-of-other-axes")
+@canonical
+def test_a_mask_of_groups_of_heads(compiled: Compile) -> None:
+    program = NEAR_MISSES["groups_of_heads"]
+    compiled(program.fn, *program.arguments())
+
+
 @pytest.mark.must_fail_under("attention-of-two-head-sizes")
 @pytest.mark.counts(kernels=1, externs=2)
 @canonical

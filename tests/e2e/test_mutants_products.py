@@ -131,6 +131,12 @@ def test_few_rows_of_16_bits(compiled: Compile, done: list[Rewritten], monkeypat
     assert applied(done) == []
 
 
+@pytest.mark.must_fail_under("vectors-in-few-rows")
+def test_few_rows_by_a_vector(compiled: Compile, done: list[Rewritten]) -> None:
+    compiled(torch.bmm, torch.randn(5, 15, 33), torch.randn(5, 33, 1))
+    assert applied(done) == []
+
+
 def int8_layer(x: Tensor, w: Tensor, s: Tensor) -> Tensor:
     return F.linear(x, w.to(x.dtype)) * s
 

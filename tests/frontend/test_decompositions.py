@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from minductor.core.expressions.expr import as_int
 from minductor.driver import Compiler
 from minductor.frontend.quirks.eager_strides import WITH_OWN_STRIDES
+from minductor.frontend.quirks.encoder_layers import FEWEST_FUSED, PADDING, PAIRS, SCORES
 from minductor.frontend.rules.table import RULES
 from minductor.frontend.torch_graph.decompositions import COPYING_SCATTERS, DECOMPOSED, decompositions
 from minductor.ir.program.nodes import View
@@ -175,6 +176,68 @@ def test_log_sigmoid_is_contiguous() -> None:
 def test_sums_of_bfloat16_bags_keep_nothing_that_torch_only_traces() -> None:
     places, starts = torch.tensor([1, 3, 1, 0]), torch.tensor([0, 3])
     compiled(lambda w: F.embedding_bag(places, w, starts, mode="sum"), *grads(randn(4, 6, dtype=torch.bfloat16)))
+
+
+def encoder_layer(dtype: torch.dtype = torch.float32) -> tuple[Callable[..., Any], Sequence[torch.Tensor]]:
+    """`(x, *weights, mask, kind)`: what `nn.TransformerEncoderLayer` calls in inference; and weights for it."""
+    sizes = [(48, 16), (48,), (16, 16), (16,), (16,), (16,), (16,), (16,), (24, 16), (24,), (16, 24), (16,)]
+    weights = [randn(*size, seed=seed, dtype=dtype) / 4 for seed, size in enumerate(sizes)]
+
+    def call(x: Any, *given: Any, mask: Any = None, kind: int | None = None, norm_first: bool = False) -> Any:
+        settings = (norm_first, norm_first, 1e-5)  # gelu and norm first, or relu and norm last
+        op = torch.ops.aten._transformer_encoder_layer_fwd.default
+        return op(x, 16, 2, *given[:4], *settings, *given[4:], mask, kind)
+
+    return call, weights
+
+
+WHOLE_LAYER = "aten._transformer_encoder_layer_fwd.default"
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [5, FEWEST_FUSED])
+def test_an_encoder_layer_is_taken_apart(norm_first: bool, dtype: torch.dtype, length: int) -> None:
+    call, weights = encoder_layer(dtype)
+    seen = compiled(partial(call, norm_first=norm_first), randn(1, length, 16, dtype=dtype), *weights)
+    called = [node.op for node in seen.graphs[0].nodes]
+    assert WHOLE_LAYER not in called
+    is_fused = any("attention" in op for op in called)
+    assert is_fused is (dtype == torch.bfloat16 or length == FEWEST_FUSED)
+
+
+def test_an_encoder_layer_of_a_length_that_varies() -> None:
+    call, weights = encoder_layer()
+    assert WHOLE_LAYER not in [n.op for n in compiled(call, randn(2, 5, 16), *weights, dynamic=True).graphs[0].nodes]
+
+
+@pytest.mark.parametrize("kind", [PAIRS, PADDING, SCORES])
+def test_an_encoder_layer_masks_keys(kind: int) -> None:
+    """A query that may look at no key gives NaN."""
+    keep = torch.ones(5, 5).tril() if kind == PAIRS else torch.arange(5) < torch.tensor([[5], [3]])
+    hidden = ~keep.bool() if kind != SCORES else ~keep[:, None, None].expand(2, 2, 5, 5)
+    call, weights = encoder_layer()
+    for mask in (hidden, torch.ones_like(hidden)):
+        seen = compiled(lambda x, mask, *w: call(x, *w, mask=mask, kind=kind), randn(2, 5, 16), mask, *weights)
+        assert WHOLE_LAYER not in [node.op for node in seen.graphs[0].nodes]
+
+
+def test_an_encoder_layer_with_a_mask_of_no_kind_stays_whole() -> None:
+    call, weights = encoder_layer()
+    mask = torch.zeros(2, 2, 5, 5, dtype=torch.bool)
+    seen = lowered(lambda x, mask, *w: call(x, *w, mask=mask), randn(2, 5, 16), mask, *weights)
+    assert WHOLE_LAYER in [node.op for node in seen.graphs[0].nodes]
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_gradients_of_a_weight_norm(dim: int) -> None:
+    v, g = randn(3, 4, 5), randn(*(3 if d == dim == 0 else 5 if d == dim else 1 for d in range(3)), seed=1)
+    assert not compiled(lambda v, g: torch._weight_norm(v, g, dim), *grads(v, g)).externs
+    saved = (randn(3, 4, 5, seed=2), v, g, torch.ops.aten._weight_norm_interface(v, g, dim)[1], dim)
+    expected = torch.ops.aten._weight_norm_interface_backward(*saved)
+    found = decompositions()[torch.ops.aten._weight_norm_interface_backward.default](*saved)
+    torch.testing.assert_close(found, expected)
+    assert [grad.stride() for grad in found] == [grad.stride() for grad in expected]
 
 
 def test_a_transformer_block_keeps_its_operators() -> None:

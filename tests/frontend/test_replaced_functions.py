@@ -44,6 +44,20 @@ def test_dropout_in_training_drops() -> None:
     assert (torch.compile(lambda x: F.dropout(x, 0.5), backend=Compiler())(torch.ones(99)) == 0).any()
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_encoder_layer_under_autocast(norm_first: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=norm_first).eval()
+    x = randn(2, 5, 16, dtype=dtype)
+    with torch.no_grad():
+        truth = layer(x.float())
+        with torch.autocast("cpu", torch.bfloat16):
+            expected, found = layer(x), torch.compile(layer, backend=Compiler())(x)
+    assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
+    assert (found - truth).abs().max() <= 2 * (expected - truth).abs().max()
+
+
 def test_a_soft_margin_loss_has_the_input_s_dtype() -> None:
     x, target = randn(3, 4).requires_grad_(), randn(3, 4, seed=1, dtype=torch.float64)
     expected, found = F.soft_margin_loss(x, target), torch.compile(F.soft_margin_loss, backend=Compiler())(x, target)

@@ -117,6 +117,12 @@ def resized_bytes_are_rounded_once() -> bool:
     return not torch.equal(_compiled(fn)(x), fn(x))
 
 
+def encoder_layers_forget_autocast() -> bool:
+    layer, x = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval(), torch.ones(2, 3, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        return _compiled(layer)(x).dtype != layer(x).dtype
+
+
 def soft_margin_loss_is_promoted() -> bool:
     traced = _compiled(F.soft_margin_loss, is_decomposed=True)(torch.ones(3), torch.ones(3, dtype=torch.float64))
     return traced.dtype == torch.float64

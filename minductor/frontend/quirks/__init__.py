@@ -5,6 +5,7 @@ function here or elsewhere that handles it. A test shows each row in torch alone
 
 - `known_quirks.py`: the table.
 - `replaced_functions.py`: functions of Dynamo's graph that are replaced before AOTAutograd traces them.
+- `encoder_layers.py`: the formula of a transformer encoder layer, which torch traces as if autocast were off.
 - `eager_strides.py`: the strides that eager gives to results, for which fake tensors have others.
 - `wide_statistics.py`: the dtype that a norm's mean and rstd have in eager, where the trace has a narrower one.
 - `torch_versions.py`: what differs between versions of torch, and what is reached by torch's private names.

@@ -43,6 +43,8 @@ QUIRKS = tuple(starmap(Quirk, (
      "computes the loss by masked pointwise operators", "frontend.quirks.replaced_functions:_multilabel_margin_loss"),
     ("resized_bytes_are_rounded_once", "traces bilinear and bicubic resizing of bytes in float32; eager rounds more",
      "calls ATen's operator below autograd", "frontend.quirks.replaced_functions:_resize_bytes"),
+    ("encoder_layers_forget_autocast", "traces the operator of a transformer encoder layer without autocast",
+     "takes the layer apart in Dynamo's graph", "frontend.quirks.replaced_functions:_encoder_layer"),
     # Fake tensors and torch's formulas: results that have other strides than those of eager.
     ("strides_of_pointwise_results", "computes other strides for dimensions of size 1 of pointwise results",
      "computes eager's strides and lays the result out anew", "frontend.quirks.eager_strides:broadcast_result_strides"),

@@ -14,6 +14,10 @@ from torch import Tensor
 from torch.nn import _reduction
 from torch.nn import functional as F
 
+from minductor.frontend.quirks.encoder_layers import encoder_layer
+
+_ENCODER_LAYER: Any = vars(torch)["_transformer_encoder_layer_fwd"]
+
 
 def replace_functions(gm: torch.nn.Module) -> None:
     """Replaces the functions of _REPLACEMENTS that a graph calls, and those of _LOSSES that its inner graphs call.
@@ -127,6 +131,13 @@ def _resize_bytes(
         return op.default(input, sizes, bool(how.get("align_corners")), *factors)
 
 
+def _encoder_layer(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A transformer encoder layer whose products are cast by autocast; torch traces it as if there were none."""
+    is_cast = torch.is_autocast_enabled(src.device.type)
+    result = encoder_layer(src, *args, **kwargs) if is_cast else NotImplemented
+    return _ENCODER_LAYER(src, *args, **kwargs) if result is NotImplemented else result
+
+
 _LOSSES: Mapping[object, Callable[..., Tensor]] = {
     F.multi_margin_loss: _multi_margin_loss,
     F.multilabel_margin_loss: _multilabel_margin_loss,
@@ -137,4 +148,5 @@ _REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
     F.interpolate: _resize_bytes,
+    _ENCODER_LAYER: _encoder_layer,
 }

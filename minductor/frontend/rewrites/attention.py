@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ from minductor.frontend.rewrites.score_steps import (
     Operand,
     Product,
     Scores,
+    Step,
     batch_sizes,
     is_equal,
     is_finite,
@@ -287,6 +289,28 @@ def has_known_scale(match: Attention, site: Site) -> str:
     return ""
 
 
+def has_axes_of_product(match: Attention, site: Site) -> str:
+    """Masks and scales of scores with five axes, such as those of windows of an image, fit the axes of the product."""
+    order = match.scores.product.order
+    value = site.value(match.scores.product.node)
+    sizes = tuple(value.shape[d] for d in order[:-2])
+    sizes = sizes if match.batch is None or len(sizes) != 1 else match.batch
+    for step in match.scores.steps:
+        tensor = site.tensor(step.mask if step.kind == "fill" else step.value)
+        if step.dims < 4 or tensor is None or tensor.dim() == 0:
+            continue
+        if step.dims > 4 and any(type(size) is not int for size in step.sizes):
+            return f"its mask is for scores of {step.dims} axes whose sizes vary"
+        merged = (prod(step.sizes[:-1]), step.sizes[-1])
+        if len(sizes) == 2 and not any(isinstance(size, fx.Node) for size in sizes):
+            is_right = all(is_equal(a, b) for a, b in zip(merged, sizes, strict=True))
+        else:
+            is_right = step.dims == 4
+        if not is_right:
+            return f"its mask is for scores of {step.dims} axes that its products do not have"
+    return ""
+
+
 def has_hiding_fill(match: Attention, site: Site) -> str:
     """Fills hide scores: they are -inf or at most -10000, and other masks do not come near them."""
     found = fills(match.scores.steps)
@@ -418,9 +442,14 @@ class _Axes:
         is_dense = is_equal(site.value(node).stride()[-1], 1)  # the fused kernels take no others
         return node if is_dense else site.write(aten.contiguous.default, node)
 
-    def mask(self, node: fx.Node, dims: int) -> fx.Node:
-        """A mask of scores of `dims` axes, for scores of four axes."""
-        return self._split(node) if dims == 3 and self.site.value(node).dim() == 3 else node
+    def mask(self, node: fx.Node, step: Step) -> fx.Node:
+        """A mask of the scores that a step reads, for scores of four axes."""
+        if step.dims <= 4:
+            return self._split(node) if step.dims == self.site.value(node).dim() == 3 else node
+        while self.site.value(node).dim() < step.dims:
+            node = self.site.write(aten.unsqueeze.default, node, 0)
+        sizes = [*step.sizes[:-1], -1, -1, -1]
+        return self.site.write(aten.flatten.using_ints, self.site.write(aten.expand.default, node, sizes), 0, -4)
 
     def result(self, node: fx.Node) -> fx.Node:
         """The kernel's result with the axes of the program."""
@@ -478,7 +507,7 @@ def _scaled(q: fx.Node, axes: _Axes, site: Site) -> tuple[fx.Node, float]:
                 scale = scale * step.value if is_product else scale / step.value
             else:
                 is_tensor = isinstance(site.value(step.value), torch.Tensor)
-                value = axes.mask(step.value, step.dims) if is_tensor else step.value
+                value = axes.mask(step.value, step) if is_tensor else step.value
                 q = site.write(aten.mul.Tensor if is_product else aten.div.Tensor, q, value)
     return q, scale
 
@@ -512,6 +541,7 @@ ATTENTION = Rewrite(
         draws_nothing,
         repeats_bits,
         has_known_scale,
+        has_axes_of_product,
         has_hiding_fill,
         has_mask_of_scores,
         pays,

@@ -95,14 +95,14 @@ def _is_whole(node: object, site: Site) -> bool:
 
 
 def mask_of(
-    steps: Sequence[Step], q: fx.Node, raised: Callable[[fx.Node, int], fx.Node], dtype: torch.dtype, site: Site
+    steps: Sequence[Step], q: fx.Node, raised: Callable[[fx.Node, Step], fx.Node], dtype: torch.dtype, site: Site
 ) -> tuple[fx.Node, fx.Node | None]:
     """The queries, and the mask that the fused kernel adds to the scores; None for no mask.
 
     Args:
         steps: what the program does to the scores.
         q: the queries, with four axes.
-        raised: `(mask, axes)`: writes a mask of scores of some number of axes for scores of four axes.
+        raised: `(mask, step)`: writes a mask of the scores that a step reads for scores of four axes.
         dtype: the dtype of the queries.
         site: where to write.
     """
@@ -136,7 +136,7 @@ def mask_of(
 def _with_step(
     mask: fx.Node | None,
     step: Step,
-    raised: Callable[[fx.Node, int], fx.Node],
+    raised: Callable[[fx.Node, Step], fx.Node],
     kind: torch.dtype,
     site: Site,
     *,
@@ -147,7 +147,7 @@ def _with_step(
         multiply = aten.mul.Tensor if step.kind == "scale" else aten.div.Tensor
         return None if mask is None else site.write(multiply, mask, step.value)
     if step.kind == "fill" and step.mask is not None:
-        hidden = raised(step.mask, step.dims)
+        hidden = raised(step.mask, step)
         hidden = site.write(aten.logical_not.default, hidden) if step.keeps else hidden
         value = step.value
         if is_finite(value):
@@ -156,7 +156,7 @@ def _with_step(
             return site.write(aten.where.ScalarSelf, hidden, value, mask)
         zeros = site.write(aten.zeros_like.default, hidden, dtype=kind)
         return site.write(aten.masked_fill.Scalar, zeros, hidden, value)
-    added = raised(step.value, step.dims)
+    added = raised(step.value, step)
     added = site.write(aten.neg.default, added) if step.kind == "subtract" else added
     if is_narrow(site) and site.value(added).dtype != torch.float16:
         clamped = site.write(aten.clamp_min.default, added, FLOOR)

@@ -220,7 +220,7 @@ def nbytes(value: torch.Tensor) -> int:
 
 
 def number(n: Any) -> int:
-    """A size as a number; a symbol in it counts as STAND_IN.
+    """A size as a number; a symbol in it counts as STAND_IN, and so does a size that this makes less than 1.
 
     >>> number(7)
     7
@@ -229,4 +229,10 @@ def number(n: Any) -> int:
         return int(n)
     known = n.node.maybe_as_int()
     expression = n.node.expr
-    return known if known is not None else int(expression.subs(dict.fromkeys(expression.free_symbols, STAND_IN)))
+    if known is not None:
+        return known
+    try:
+        size = int(expression.subs(dict.fromkeys(expression.free_symbols, STAND_IN)))
+    except (ZeroDivisionError, TypeError):  # a quotient of sizes, as of s0 // (s1 // 98)
+        return STAND_IN
+    return size if size > 0 else STAND_IN

@@ -32,6 +32,7 @@ from minductor.frontend.rewrites.pad_products import PAD_ALL_PRODUCTS, PAD_PRODU
 from minductor.frontend.rewrites.repeat_elements import REPEAT_ELEMENTS
 from minductor.frontend.rewrites.rewrite_row import LEVELS, Level, Rewrite
 from minductor.frontend.rewrites.split_bias import SPLIT_BIAS
+from minductor.frontend.rewrites.vector_products import VECTOR_PRODUCTS
 from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
 
 ALL = "all"  # in the option, the name of every row
@@ -51,6 +52,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ADDMM_ACTIVATION,
     PAD_PRODUCTS,
     PAD_ALL_PRODUCTS,
+    VECTOR_PRODUCTS,
     WIDEN_PRODUCTS,
     LARGE_LINEAR,
     SPLIT_BIAS,

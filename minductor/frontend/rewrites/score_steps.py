@@ -57,16 +57,21 @@ class Step:
         kind: "scale" and "divide" multiply and divide by `value`, "add" and "subtract" take a mask `value`, "fill" sets
             the scores to `value` where `mask` is true, or where it is false if `keeps` is set.
         value: a number, or a node.
-        dims: how many axes the scores have here.
+        sizes: the sizes of the axes that the scores have here in front of queries and keys; they may be symbols.
         mask: the boolean node of a fill.
         keeps: whether a fill keeps the scores where the mask is true.
     """
 
     kind: StepKind
     value: Any
-    dims: int
+    sizes: tuple[Any, ...]
     mask: fx.Node | None = None
     keeps: bool = False
+
+    @property
+    def dims(self) -> int:
+        """How many axes the scores have here."""
+        return len(self.sizes) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +96,8 @@ def scores_of(given: object, reader: fx.Node, site: Site) -> Scores | None:
     if value is None or call is None or not isinstance(node, fx.Node):
         return None
     if (product := product_of(node, site)) is not None:
-        return _product_scores(product, call, value.dim())
-    for operand, step in _readings(call, value.dim(), site):
+        return _product_scores(product, call, tuple(value.shape[:-2]))
+    for operand, step in _readings(call, tuple(value.shape[:-2]), site):
         inner = same_matrices(operand, value, call.op, site)
         if inner is None or (step is not None and inner.dim() != value.dim()):
             continue
@@ -112,16 +117,16 @@ def _written(node: object, reader: fx.Node, site: Site) -> object:
     return max((user for user, call in calls.items() if call.op.endswith("_") and call.first is node), default=node)
 
 
-def _product_scores(product: Product, call: OperatorCall, dims: int) -> Scores:
+def _product_scores(product: Product, call: OperatorCall, sizes: tuple[Any, ...]) -> Scores:
     """The scores that a product gives; `baddbmm` scales the product and adds to it."""
     steps: list[Step] = []
     if call.op == "aten.baddbmm":
         alpha, beta = call.get("alpha", 1), call.get("beta", 1)
-        steps += [Step("scale", alpha, dims)] if alpha != 1 else []
+        steps += [Step("scale", alpha, sizes)] if alpha != 1 else []
         if beta != 0:
-            steps += [Step("divide", beta, dims)] if beta != 1 else []
-            steps.append(Step("add", call.first, dims))
-            steps += [Step("scale", beta, dims)] if beta != 1 else []
+            steps += [Step("divide", beta, sizes)] if beta != 1 else []
+            steps.append(Step("add", call.first, sizes))
+            steps += [Step("scale", beta, sizes)] if beta != 1 else []
     return Scores(product, tuple(steps), (product.node,))
 
 
@@ -138,25 +143,25 @@ def same_matrices(operand: object, value: torch.Tensor, op: str, site: Site) -> 
     return inner if is_kept else None
 
 
-def _readings(call: OperatorCall, dims: int, site: Site) -> Iterator[tuple[object, Step | None]]:
+def _readings(call: OperatorCall, sizes: tuple[Any, ...], site: Site) -> Iterator[tuple[object, Step | None]]:
     """The ways to read a call as a step: the operand that may be scores, and the step; None for no step."""
     op = call.op.removesuffix("_")
     arguments = list(call.arguments.values())
     if op in SAME_VALUES or op in CASTS or op in RESHAPES:
         yield call.first, None
     elif op == "aten.masked_fill":
-        yield call.first, Step("fill", number_of(call.get("value"), site), dims, call.get("mask"))
+        yield call.first, Step("fill", number_of(call.get("value"), site), sizes, call.get("mask"))
     elif op == "aten.where" and len(arguments) == 3:
         condition, one, other = (call.get(name) for name in ("condition", "self", "other"))
-        yield one, Step("fill", number_of(other, site), dims, condition, keeps=True)
-        yield other, Step("fill", number_of(one, site), dims, condition)
+        yield one, Step("fill", number_of(other, site), sizes, condition, keeps=True)
+        yield other, Step("fill", number_of(one, site), sizes, condition)
     elif op in ("aten.mul", "aten.div", "aten.add", "aten.sub") and len(arguments) == 2:
         kinds: dict[str, StepKind] = {"mul": "scale", "div": "divide", "add": "add", "sub": "subtract"}
         kind = kinds[op.removeprefix("aten.")]
         one, other = arguments
-        yield one, Step(kind, number_of(other, site), dims)
+        yield one, Step(kind, number_of(other, site), sizes)
         if kind in ("scale", "add") and not call.op.endswith("_"):
-            yield other, Step(kind, number_of(one, site), dims)
+            yield other, Step(kind, number_of(one, site), sizes)
 
 
 def number_of(argument: object, site: Site) -> object:

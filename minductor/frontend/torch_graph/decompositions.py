@@ -4,6 +4,7 @@ Takes nothing. Gives a table from operator to formula, made on first use:
 
 - torch's own formulas of the operators in `DECOMPOSED`. Each node costs AOTAutograd about 0.3 ms, so an operator is
   decomposed only if the operators of its formula fuse and no lowering rule takes it whole.
+- formulas of a transformer encoder layer (`encoder_layers.py`) and of the gradient of a weight norm.
 - formulas that correct torch's traces (`known_quirks.py` has their rows). Most correct strides: the result is laid out
   with the strides of `eager_strides.py`.
 """
@@ -30,6 +31,7 @@ from minductor.frontend.quirks.eager_strides import (
     view_strides,
     with_strides,
 )
+from minductor.frontend.quirks.encoder_layers import encoder_layer
 from minductor.frontend.quirks.torch_versions import with_traced_strides
 
 # operator, with all its overloads -> what its formula consists of
@@ -51,6 +53,7 @@ DECOMPOSED: Mapping[str, str] = {
         "a masked copy": "diag_embed diagonal_backward",
         "a masked sum": "nansum",
         "a norm and a quotient": "_weight_norm_interface",
+        "a product of widened rows": "_euclidean_dist",
         "a product": "deg2rad native_dropout_backward rad2deg",
         "a product and a sum": "addr",
         "a sum of powers": "norm",
@@ -86,6 +89,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if str(op).split(".")[1] in FLOAT_ONLY:
             found[op] = _refuse_integers(found[op])
     found[torch.ops.aten._embedding_bag.default] = _bfloat16_bags
+    found[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer
+    found[torch.ops.aten._weight_norm_interface_backward.default] = _weight_norm_backward
     bilinear = torch.ops.aten.upsample_bilinear2d.default
     found[bilinear] = _refuse_bytes(found.get(bilinear, _not_decomposed))
     norm = torch.ops.aten.linalg_vector_norm.default
@@ -205,6 +210,14 @@ def _negative_pad(x: Any, pad: Any, *value: Any) -> Any:
     for d, (before, after) in enumerate(zip(pad[-2::-2], pad[::-2], strict=True), x.dim() - len(pad) // 2):
         x = x.narrow(d, -before, x.shape[d] + before + after)
     return x.clone()
+
+
+def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> tuple[Any, Any]:
+    """The formula of `_weight_norm_interface_backward`: the gradients of v and of g, for w = v * g / |v|."""
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    sums = (grad * v).sum(others, keepdim=True)
+    lengths = norms.to(g.dtype)
+    return (grad - v * (sums / (lengths * lengths))) * (g / lengths), sums / lengths
 
 
 def _norm_of_positive_dims(op: Callable[..., Any]) -> Callable[..., Any]:

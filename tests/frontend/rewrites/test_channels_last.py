@@ -213,3 +213,4 @@ def test_a_size_is_a_number_for_all_values_of_its_symbols() -> None:
 
     n = ShapeEnv().create_unbacked_symint()
     assert (number(7), number(n), number(2 * n + 1)) == (7, STAND_IN, 2 * STAND_IN + 1)
+    assert (number(n // 98), number(n // (n // 98)), number(5 * n // (n - STAND_IN))) == (STAND_IN,) * 3

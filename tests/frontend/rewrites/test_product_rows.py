@@ -18,6 +18,7 @@ from minductor.frontend.rewrites.join_products import JOIN_PRODUCTS
 from minductor.frontend.rewrites.large_linear import LARGE_LINEAR, MAKER
 from minductor.frontend.rewrites.pack_linear import PACK_LINEAR
 from minductor.frontend.rewrites.rewrite_row import Rewrite
+from minductor.frontend.rewrites.vector_products import LEAST_COLUMNS, LEAST_ROWS, VECTOR_PRODUCTS
 from minductor.frontend.rewrites.widen_products import WIDEN_PRODUCTS
 from minductor.options import Options
 from minductor.target import Env
@@ -457,3 +458,57 @@ def test_activations_that_stay(name: str) -> None:
 def test_activations_stay_on_a_cpu() -> None:
     row = ACTIVATED["relu"]._replace(env=Env(Options(), CPU.target))
     assert row.found(ADDMM_ACTIVATION).notes == ()
+
+
+# --- vector_products
+
+
+def vectors(left: Sequence[int], right: Sequence[int], turned: str = "", **more: Any) -> Row:
+    """A product of batches of these sizes; `turned` has a letter for each factor whose columns are contiguous."""
+    dtype = more.pop("dtype", torch.float32)
+    given = []
+    for letter, size in zip("lr", (left, right), strict=True):
+        value = randn(size[0], size[2], size[1], dtype=dtype).mT if letter in turned else randn(*size, dtype=dtype)
+        given.append(value)
+    return Row(torch.bmm, tuple(given), frozen=(), **more)
+
+
+ROWS, FEW = LEAST_ROWS, LEAST_COLUMNS
+VECTORS = {
+    "rows": vectors((5, ROWS, 33), (5, 33, 1)),
+    "columns": vectors((5, FEW, 33), (5, 33, 1), "l"),
+    "a row by a matrix": vectors((5, 1, 33), (5, 33, FEW)),
+    "a row by rows": vectors((5, 1, 33), (5, 33, ROWS), "r"),
+    "two vectors for each sum": vectors((5, 2, 1), (5, 1, 3), "lr"),
+    "bfloat16": vectors((5, ROWS, 33), (5, 33, 1), dtype=BF16),
+    "half": vectors((5, 1, 33), (5, 33, 20), dtype=F16),
+    "a pair of numbers": vectors((5, 7, 1), (5, 1, 7), dtype=BF16),
+    "a column of a wider matrix": Row(
+        lambda a, b: torch.bmm(a, b[:, :, :1]), (randn(5, 20, 8).mT, randn(5, 20, 3)), ()
+    ),
+}
+OTHERS = {
+    "few rows": vectors((5, ROWS - 1, 33), (5, 33, 1), says=f"{ROWS - 1} rows, fewer than"),
+    "few columns": vectors((5, FEW - 1, 33), (5, 33, 1), "l", says="not contiguous along the axis"),
+    "a scattered vector": Row(
+        lambda a, b: torch.bmm(a, b[:, :, :1]), (randn(5, 20, 8), randn(5, 8, 3)), (), "not contiguous along the axis"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_products_with_vectors(name: str) -> None:
+    found = VECTORS[name].check(VECTOR_PRODUCTS)
+    assert "bmm" not in found.operators
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_products_with_vectors_that_stay(name: str) -> None:
+    assert OTHERS[name].check(VECTOR_PRODUCTS).operators.count("bmm") == 1
+
+
+def test_products_that_have_no_vectors() -> None:
+    for row in (vectors((5, 2, 3), (5, 3, 2)), VECTORS["rows"]._replace(env=GPU)):
+        assert row.found(VECTOR_PRODUCTS).notes == ()
+    wide = Row(torch.bmm, (randn(5, ROWS, 3).double(), randn(5, 3, 1).double()), ())
+    assert wide.found(VECTOR_PRODUCTS).notes == ()
