@@ -22,6 +22,7 @@ from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_copy, transposed_load, transposed_store
 from minductor.codegen.cpp.cpp_values import array_type, cpp_type, maskable_bytes
 from minductor.core.dtypes import F32
+from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Body, Reduce, Scan, Store
@@ -137,8 +138,10 @@ class NestPrinter(NestValues):
             self.run(loop)
             return
         axis = self.values.axis(loop.axis)
+        ends: list[Expr] = []
         for start, stop in pairwise((integer(0), *loop.cuts, self.extents[loop.axis])):
-            self.values.piece = (axis, start, stop)
+            ends = [*(end for end in ends if not at_least(start - end, 0)), start]
+            self.values.piece, self.values.piece_start = (axis, start, stop), maximum(*ends)
             self.run(loop)
         self.values.piece = None
 
@@ -312,7 +315,7 @@ class NestPrinter(NestValues):
 
     def range(self, axis: str) -> tuple[str, str]:
         if self.values.piece is not None and self.values.piece[0].name == axis:
-            first, last = (index_text(end) for end in self.values.piece[1:])
+            first, last = index_text(self.values.piece_start), index_text(self.values.piece[2])
             if axis in self.blocks:
                 block = self.blocks[axis]
                 return f"md_index_max({first}, {block.start})", f"md_index_min({last}, {block.end})"

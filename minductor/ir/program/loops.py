@@ -37,7 +37,7 @@ The words in the head of a loop:
 - `stages N`: on a GPU, the loop is a software pipeline of N stages: while the values of one block are computed, the
   loads of the next N - 1 blocks are under way, into shared memory.
 - `cut`: the loop runs in pieces, which end at these values of the axis. Within a piece an index is a simpler
-  expression.
+  expression. A piece begins where those before it end, so it is empty if its end lies before theirs.
 - `whole`: the loop runs through a whole block even where the axis ends earlier. Its ops touch arrays only, and nobody
   reads the elements past the end of the axis.
 - `aligned N at %p`: the tile is the bulk of a row, which starts at a multiple of N elements of what the load or store

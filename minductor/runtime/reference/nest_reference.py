@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from minductor.core.expressions import expr as exprs
+from minductor.core.expressions.bounds import at_least
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.aligned_rows import most_in_bulk
 from minductor.ir.program.loops import Loop, Step, loops, positions
@@ -190,13 +191,13 @@ class NestRun(NestSums):
         if not loop.cuts:
             yield part
             return
-        axis = self.kernel.axes[self.number[loop.axis]]
+        axis, begin = self.kernel.axes[self.number[loop.axis]], part.start
         for first, last in pairwise((exprs.integer(0), *loop.cuts, axis.extent)):
-            start, stop = self.state.number(first), self.state.number(last)
-            if start > stop:
-                raise self.fail(f"the loop over {loop.axis} is cut at {start} and then at {stop}")
+            if at_least(first - last, 1):
+                raise self.fail(f"the loop over {loop.axis} is cut at {first} and then at {last}")
+            begin, stop = max(begin, self.state.number(first)), self.state.number(last)
             self.piece = (axis.symbol, first, last)
-            yield range(max(start, part.start), max(start, part.start, min(stop, part.stop)))
+            yield range(begin, max(begin, min(stop, part.stop)))
 
     def blocks(self, loop: Loop, part: range) -> list[range]:
         """The blocks of a part of an axis."""
