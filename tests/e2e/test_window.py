@@ -78,6 +78,21 @@ def test_sizes_that_vary(compiled: Compile, device: Device) -> None:
     assert run.report.externs == 0
 
 
+@pytest.mark.parametrize("window", [(3, 1, 1), (3, 2, 1), (5, 1, 2), (4, 1, 2)])
+def test_windows_that_are_longer_than_the_image(compiled: Compile, window: tuple[int, ...]) -> None:
+    """The cuts of a loop at both edges lie in another order; what is added to a tensor in place is added once."""
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        pooled = F.max_pool2d(x, *window)
+        return y[..., : pooled.shape[-2], : pooled.shape[-1]].add_(pooled)
+
+    run = compiled(fn, torch.randn(2, 3, 11, 13), torch.randn(2, 3, 12, 14), dynamic=True, grad=False)
+    for rows, columns in ((3, 4), (4, 3), (6, 40), (3, 3), (2, 3)):
+        run.again(torch.randn(2, 3, rows, columns), torch.randn(2, 3, rows + 1, columns + 1))
+    texts = [kernel.text for graph in run.graphs for kernel in graph.kernels]
+    assert window != (5, 1, 2) or compiled.device.kind != "cpu" or any("= md_index_max(2, s" in text for text in texts)
+
+
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 @pytest.mark.counts(kernels=2, externs=0)
 def test_padding(compiled: Compile, device: Device, mode: str) -> None:

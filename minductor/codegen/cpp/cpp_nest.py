@@ -23,7 +23,7 @@ from minductor.codegen.cpp.cpp_transpose import Ends, transposed_copy, transpose
 from minductor.codegen.cpp.cpp_values import array_type, cpp_type, maskable_bytes
 from minductor.core.dtypes import F32
 from minductor.core.expressions.bounds import at_least
-from minductor.core.expressions.expr import Expr, as_int, integer, maximum
+from minductor.core.expressions.expr import Expr, as_int, integer, maximum, minimum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Body, Reduce, Scan, Store
 
@@ -39,6 +39,9 @@ class NestPrinter(NestValues):
             # at least 1 element, since the step is a divisor; data may decide that there are none
             whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
             self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
+        for loop in {loop.axis: loop for loop in loops(self.schedule.steps) if loop.most is not None}.values():
+            size = index_text(maximum(minimum(loop.most, loop.block), 1))
+            self.out.add(f"const int64_t {block_step(loop)} = {size};")
         self.steps(self.schedule.steps)
 
     def steps(self, steps: Sequence[Step]) -> None:
@@ -417,7 +420,8 @@ class NestPrinter(NestValues):
         if not loop.is_blocked:
             return
         _, last = self.range(axis)
-        block = Block(self.start(axis), loop.block, self.is_multiple(axis, loop.block))
+        is_whole = loop.most is None and self.is_multiple(axis, loop.block)
+        block = Block(self.start(axis), loop.block, is_whole)
         whole = f"{block.start} + {block_step(loop)}"
         if block.is_whole:
             self.out.add(f"const int64_t {block.end} = {whole};")
@@ -501,7 +505,7 @@ def _is_grouped(loop: Loop) -> bool:
 
 def block_step(loop: Loop) -> str:
     """The step of a loop over blocks."""
-    return str(loop.block) if loop.block else f"{loop.axis}_block"
+    return str(loop.block) if loop.block and loop.most is None else f"{loop.axis}_block"
 
 
 def _collapsed(loop: Loop) -> list[Loop]:

@@ -202,6 +202,7 @@ class NestRun(NestSums):
     def blocks(self, loop: Loop, part: range) -> list[range]:
         """The blocks of a part of an axis."""
         step = loop.block or max(1, -(-len(part) // loop.parts))
+        step = step if loop.most is None else max(1, min(step, self.state.number(loop.most)))
         return [range(start, min(start + step, part.stop)) for start in range(part.start, part.stop, step)]
 
     def iterations(self, loop: Loop, part: range) -> Iterator[tuple[range | None, range]]:
