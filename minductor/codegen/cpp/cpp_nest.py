@@ -39,9 +39,9 @@ class NestPrinter(NestValues):
             # at least 1 element, since the step is a divisor; data may decide that there are none
             whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
             self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
-        for loop in {loop.axis: loop for loop in loops(self.schedule.steps) if loop.most is not None}.values():
-            size = index_text(maximum(minimum(loop.most, loop.block), 1))
-            self.out.add(f"const int64_t {block_step(loop)} = {size};")
+        told = {block_step(loop): (most, loop.block) for loop in loops(self.schedule.steps) if (most := loop.most)}
+        for name, (most, block) in told.items():
+            self.out.add(f"const int64_t {name} = {index_text(maximum(minimum(most, block), 1))};")
         self.steps(self.schedule.steps)
 
     def steps(self, steps: Sequence[Step]) -> None:
