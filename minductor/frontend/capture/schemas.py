@@ -46,6 +46,7 @@ REASONS: Mapping[str, str] = {
         " max_pool3d_with_indices_backward adaptive_max_pool2d_backward adaptive_max_pool3d_backward",
         "which unequal windows hold an element takes divisions": "_adaptive_avg_pool2d_backward"
         " _adaptive_avg_pool3d_backward",
+        "short windows of 16-bit rows are added one by one": "_adaptive_avg_pool2d _adaptive_avg_pool3d",
         "where maxima are in channels that lie side by side is compared with few bytes": "adaptive_max_pool2d"
         " adaptive_max_pool3d",
         "samples at given places are the library's": "grid_sampler_2d grid_sampler_2d_backward"

@@ -360,9 +360,17 @@ def avg_pool_backward(
 
 
 def adaptive_avg_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
-    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d."""
+    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d.
+
+    A CPU calls ATen for rows of 16-bit floats in windows whose sizes only the call knows: short ones are faster there.
+    """
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    return mean_pool(ctx, x, windows, divisor_of(windows)) if windows else NotImplemented
+    cut = [w for w in windows if w.size != w.number]
+    are_unknown = any(as_int(n) is None for w in cut for n in (w.size, w.number))
+    are_rows = len(cut) == 1 and cut[0] is windows[-1] and x.dtype.itemsize == 2
+    if not windows or (are_rows and are_unknown and _are_uneven_on_cpu(ctx, windows)):
+        return NotImplemented
+    return mean_pool(ctx, x, windows, divisor_of(windows))
 
 
 def adaptive_avg_pool_backward(rank: int, ctx: Lowering, grad: View, x: View) -> Value:

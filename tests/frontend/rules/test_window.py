@@ -146,6 +146,12 @@ def test_unequal_windows_of_sizes_that_vary_need_no_call_on_a_cpu(size: tuple[in
     assert not seen.externs and any(g.symbols for g in seen.graphs)
 
 
+def test_rows_of_16_bits_in_windows_of_sizes_that_vary_are_the_library_s() -> None:
+    for dtype, calls in ((torch.bfloat16, 1), (torch.float32, 0)):
+        seen = compiled(lambda x: F.adaptive_avg_pool1d(x, 4), randn(2, 3, 31).to(dtype), dynamic=True)
+        assert len(seen.externs) == calls
+
+
 def test_unequal_windows_are_read_without_masks_in_loops_over_them() -> None:
     """Each window has so many elements; whether it has one more is asked behind the loop."""
     kernels = lowered(lambda x: F.adaptive_avg_pool1d(x, 3), randn(2, 3, 100)).kernels
