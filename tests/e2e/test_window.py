@@ -79,7 +79,7 @@ def test_sizes_that_vary(compiled: Compile, device: Device) -> None:
 
 
 @pytest.mark.parametrize("window", [(3, 1, 1), (3, 2, 1), (5, 1, 2), (4, 1, 2)])
-def test_windows_that_are_longer_than_the_image(compiled: Compile, window: tuple[int, ...]) -> None:
+def test_windows_that_are_longer_than_the_image(compiled: Compile, window: tuple[int, int, int]) -> None:
     """The cuts of a loop at both edges lie in another order; what is added to a tensor in place is added once."""
 
     def fn(x: Tensor, y: Tensor) -> Tensor:
