@@ -83,7 +83,8 @@ def test_windows_that_are_longer_than_the_image(compiled: Compile, window: tuple
     """The cuts of a loop at both edges lie in another order; what is added to a tensor in place is added once."""
 
     def fn(x: Tensor, y: Tensor) -> Tensor:
-        pooled = F.max_pool2d(x, *window)
+        size, stride, padding = window
+        pooled = F.max_pool2d(x, size, stride, padding)
         return y[..., : pooled.shape[-2], : pooled.shape[-1]].add_(pooled)
 
     run = compiled(fn, torch.randn(2, 3, 11, 13), torch.randn(2, 3, 12, 14), dynamic=True, grad=False)
