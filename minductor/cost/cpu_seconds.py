@@ -261,6 +261,7 @@ class _Pricer:
         fetched = {position for loop in loops(self.steps) for position in loop.fetched}
         self.facts = [fact.with_rows() if p in fetched else fact for p, fact in enumerate(facts)] if fetched else facts
         self.kept = frozenset(kernel.schedule.kept_rows)
+        self.hints = hints
         self.spans = {axis.name: max(1, estimate(axis.extent, hints)) for axis in kernel.axes}
         self.threads = 1
         # operations for each element that is not beside the one before it
@@ -314,7 +315,7 @@ class _Pricer:
                 self.rows[p] = self.row(p, spans)
         for step in steps:
             if isinstance(step, Loop):
-                self.prepare(step.body, {**spans, step.axis: _block(step, spans)})
+                self.prepare(step.body, {**spans, step.axis: _block(step, spans, self.hints)})
 
     def visit(
         self, steps: Sequence[Step], spans: Mapping[str, int], around: tuple[_Turns, ...], vector: Loop | None
@@ -322,7 +323,7 @@ class _Pricer:
         """Finds how the loops go through the storage of each access; the first pass over it counts."""
         for step in steps:
             if isinstance(step, Loop):
-                block = _block(step, spans)
+                block = _block(step, spans, self.hints)
                 turns = _Turns(step.axis, -(-spans[step.axis] // block), block)
                 within = step if step.kind == "vector" else vector
                 # the rows that a vector loop adds up at once are walked side by side
@@ -385,8 +386,8 @@ class _Pricer:
             self.shared[key] = self.loop(loop, around._replace(is_parallel=True))
         work, count, spans, inner = self.shared[key], 1, around.spans, loop
         while inner.kind == "parallel":
-            count *= -(-spans[inner.axis] // _block(inner, spans))
-            spans = {**spans, inner.axis: _block(inner, spans)}
+            count *= -(-spans[inner.axis] // _block(inner, spans, self.hints))
+            spans = {**spans, inner.axis: _block(inner, spans, self.hints)}
             first = inner.body[0]
             if len(inner.body) > 1 or not isinstance(first, Loop):
                 break
@@ -404,7 +405,7 @@ class _Pricer:
 
     def loop(self, loop: Loop, around: _Around) -> _Work:
         """One run of a loop on one core."""
-        block = _block(loop, around.spans)
+        block = _block(loop, around.spans, self.hints)
         count, spans = around.spans[loop.axis] / block, {**around.spans, loop.axis: block}
         if loop.kind == "vector":
             work = _Work(self.vectors(loop, around))
@@ -563,11 +564,12 @@ class _Pricer:
         return is_whole or self.rows.keys() >= {*rows}
 
 
-def _block(loop: Loop, spans: Mapping[str, int]) -> int:
+def _block(loop: Loop, spans: Mapping[str, int], hints: Hints) -> int:
     """The elements of the axis that one iteration of a loop covers."""
     if loop.parts:  # of which each is a multiple of 64 elements
         return max(1, min(spans[loop.axis], -(-spans[loop.axis] // (64 * loop.parts)) * 64))
-    return min(loop.block, spans[loop.axis]) if loop.block else 1
+    most = loop.block if loop.most is None else max(1, min(loop.block, estimate(loop.most, hints)))
+    return min(most, spans[loop.axis]) if loop.block else 1
 
 
 # --- facts about the ops of a body, whatever the loops

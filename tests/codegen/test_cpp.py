@@ -331,8 +331,9 @@ def test_a_loop_whose_pieces_overlap_is_refused() -> None:
     kernel = kernel_of(program)
     verify(program, "schedule")
     axes = {axis.name: axis.symbol for axis in kernel.axes}
-    for cuts in ("<64> <5>", "<i0>"):  # out of order, and not the same ones at each call
-        wrong = parse_schedule(str(scheduled(kernel)).replace("cut <5>", f"cut {cuts}"), axes)
+    # out of order, not the same ones at each call, beyond the end, and blocks that are not the same at each call
+    for cuts in ("cut <64> <5>", "cut <i0>", "cut <70>", "most <i0> cut <5>"):
+        wrong = parse_schedule(str(scheduled(kernel)).replace("cut <5>", cuts), axes)
         with pytest.raises(VerifyError, match="the cuts of a loop are in ascending order"):
             verify(replace(program, nodes=(replace(kernel, schedule=wrong),)), "schedule")
 

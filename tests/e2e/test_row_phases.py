@@ -67,6 +67,24 @@ def test_rows_of_any_length(compiled: Compile, name: str, dtype: torch.dtype) ->
         run.again(torch.randn(9, length).to(dtype))
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_call_decides_how_many_rows_of_any_length_a_block_has(compiled: Compile, name: str) -> None:
+    """Blocks of 32 short rows, of a few longer ones and of single long rows, and of fewer rows at the end."""
+    run = compiled(FUNCTIONS[name], torch.randn(70, 60), dynamic=True, grad=False)
+    for rows, length in ((70, 16), (33, 600), (5, 5000), (3, 20000), (1, 60)):
+        run.again(torch.randn(rows, length))
+    blocks = "of maxima" not in name and compiled.device.kind == "cpu"
+    assert not blocks or in_kernels(run, "i0_start += i0_block")
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "masked"])
+def test_rows_of_any_length_have_the_same_bits_in_phases(name: str) -> None:
+    ways = [compiled_as(FUNCTIONS[name], recipe, dynamic=True) for recipe in ("rows", "phases")]
+    for rows, length in ((70, 17), (40, 500), (3, 20000)):
+        x = torch.randn(rows, length, generator=torch.Generator().manual_seed(length))
+        assert all(map(torch.equal, *(bits(way(x)) for way in ways)))
+
+
 def test_exponentials_of_rows_of_any_length_are_computed_once(compiled: Compile) -> None:
     run = compiled(FUNCTIONS["softmax"], torch.randn(5, 300), dynamic=True, grad=False)
     (kernel,) = run.graphs[0].kernels

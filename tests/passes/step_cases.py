@@ -702,6 +702,7 @@ RUNS = (
     Run("cpu", "phases", lambda: softmax(100, 70)),
     Run("cpu", "phases", lambda: softmax_of_halves(70, 300)),
     Run("cpu", "phases", softmax_of_batches),
+    Run("cpu", "phases", lambda: softmax_of_length(70, S1)),
     Run("cpu", "phases", lambda: deviations(70, 70)),
     Run("cpu", "rows_in_parts", lambda: rows_then_all(20, 2000)),
     Run("cpu", "two_steps", lambda: cases.group_norm_last(20)),

@@ -78,7 +78,7 @@ FAULTS = (
     Fault("phases", "nest", 'rows._replace(kind="serial"), ', ""),
     Fault("phases", "nest", "(level for level in outer if level != rows)", "outer"),
     Fault("phases", "refusal", "draft.size(rows.axis) < FEWEST_ROWS", "not rows"),
-    Fault("phases", "refusal", "length > LONGEST_IN_PHASES or", ""),
+    Fault("phases", "refusal", "(length or 0) > LONGEST_IN_PHASES or", ""),
     Fault("phases", "refusal", "draft.joined != (row,) or", ""),
     Fault("phases", "refusal", "not is_in_turn or", ""),
     Fault("phases", "refusal", "Check | Project", "Project"),

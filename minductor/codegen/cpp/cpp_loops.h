@@ -17,15 +17,27 @@ MD_INLINE void md_fetch_short(const void* row, int64_t bytes, int64_t count) {
   if (bytes >= 2048 && bytes <= 16384 && bytes <= 32 * count) md_fetch(row, bytes);
 }
 
-//@ md_copy_row :
+//@ md_copy_pieces :
+// Copies `size` bytes in pieces of B bytes, of which there is at least one. The last piece ends where the row ends, so
+// it may copy again what the piece before it has.
+template <int B> MD_INLINE void md_copy_pieces(char* out, const char* in, int64_t size) {
+  for (int64_t i = 0; i + B < size; i += B) __builtin_memcpy(out + i, in + i, B);
+  __builtin_memcpy(out + size - B, in + size - B, B);
+}
+
+//@ md_copy_row : md_copy_pieces
 // out[i] = in[i] for i in [0, count). The C library copies long rows without reading the memory that it overwrites.
 template <class T> MD_INLINE void md_copy_row(T* out, const T* in, int64_t count) {
-  if (count * (int64_t)sizeof(T) >= 2048) {
-    __builtin_memcpy(out, in, count * sizeof(T));
-    return;
+  const int64_t size = count * (int64_t)sizeof(T);
+  if (size >= 2048) {
+    __builtin_memcpy(out, in, size);
+  } else if (size >= 64) {
+    md_copy_pieces<64>((char*)out, (const char*)in, size);
+  } else if (size >= 16) {
+    md_copy_pieces<16>((char*)out, (const char*)in, size);
+  } else {
+    for (int64_t i = 0; i < count; ++i) out[i] = in[i];
   }
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) out[i] = in[i];
 }
 
 //@ md_call_nothing :

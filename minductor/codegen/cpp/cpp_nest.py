@@ -22,7 +22,8 @@ from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_copy, transposed_load, transposed_store
 from minductor.codegen.cpp.cpp_values import array_type, cpp_type, maskable_bytes
 from minductor.core.dtypes import F32
-from minductor.core.expressions.expr import Expr, as_int, integer, maximum
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, as_int, integer, maximum, minimum
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Body, Reduce, Scan, Store
 
@@ -38,6 +39,9 @@ class NestPrinter(NestValues):
             # at least 1 element, since the step is a divisor; data may decide that there are none
             whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
             self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
+        told = {block_step(loop): (most, loop.block) for loop in loops(self.schedule.steps) if (most := loop.most)}
+        for name, (most, block) in told.items():
+            self.out.add(f"const int64_t {name} = {index_text(maximum(minimum(most, block), 1))};")
         self.steps(self.schedule.steps)
 
     def steps(self, steps: Sequence[Step]) -> None:
@@ -137,8 +141,10 @@ class NestPrinter(NestValues):
             self.run(loop)
             return
         axis = self.values.axis(loop.axis)
+        ends: list[Expr] = []
         for start, stop in pairwise((integer(0), *loop.cuts, self.extents[loop.axis])):
-            self.values.piece = (axis, start, stop)
+            ends = [*(end for end in ends if not at_least(start - end, 0)), start]
+            self.values.piece, self.values.piece_start = (axis, start, stop), maximum(*ends)
             self.run(loop)
         self.values.piece = None
 
@@ -312,7 +318,7 @@ class NestPrinter(NestValues):
 
     def range(self, axis: str) -> tuple[str, str]:
         if self.values.piece is not None and self.values.piece[0].name == axis:
-            first, last = (index_text(end) for end in self.values.piece[1:])
+            first, last = index_text(self.values.piece_start), index_text(self.values.piece[2])
             if axis in self.blocks:
                 block = self.blocks[axis]
                 return f"md_index_max({first}, {block.start})", f"md_index_min({last}, {block.end})"
@@ -414,7 +420,8 @@ class NestPrinter(NestValues):
         if not loop.is_blocked:
             return
         _, last = self.range(axis)
-        block = Block(self.start(axis), loop.block, self.is_multiple(axis, loop.block))
+        is_whole = loop.most is None and self.is_multiple(axis, loop.block)
+        block = Block(self.start(axis), loop.block, is_whole)
         whole = f"{block.start} + {block_step(loop)}"
         if block.is_whole:
             self.out.add(f"const int64_t {block.end} = {whole};")
@@ -498,7 +505,7 @@ def _is_grouped(loop: Loop) -> bool:
 
 def block_step(loop: Loop) -> str:
     """The step of a loop over blocks."""
-    return str(loop.block) if loop.block else f"{loop.axis}_block"
+    return str(loop.block) if loop.block and loop.most is None else f"{loop.axis}_block"
 
 
 def _collapsed(loop: Loop) -> list[Loop]:

@@ -15,7 +15,7 @@ from minductor.codegen.cpp.cpp_stored import How
 from minductor.codegen.cpp.cpp_text import Lines, index_text, literal
 from minductor.codegen.operator_spelling import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
 from minductor.core.dtypes import BF16, BOOL, F32, I64, DType
-from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, substitute
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
 from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.build import parameter_count
 from minductor.ir.program.nodes import (
@@ -79,6 +79,7 @@ class Values:
     is_paired: bool = False
     extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # the extents of the axes
     piece: tuple[Symbol, Expr, Expr] | None = None  # the axis of the open loop, and the part of it that the loop covers
+    piece_start: Expr = field(default_factory=lambda: integer(0))  # where the loop begins in it, at least at its start
     stored_as: Mapping[int, How] = field(
         default_factory=dict[int, How]
     )  # by id of an op, the conversion that is omitted

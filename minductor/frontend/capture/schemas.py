@@ -44,8 +44,11 @@ REASONS: Mapping[str, str] = {
         "where the maxima of large windows are takes a comparison of each element": "max_pool2d_with_indices",
         "few elements are a maximum, and an index names each": "max_pool2d_with_indices_backward"
         " max_pool3d_with_indices_backward adaptive_max_pool2d_backward adaptive_max_pool3d_backward",
-        "where unequal windows begin and end takes divisions": "_adaptive_avg_pool2d _adaptive_avg_pool3d"
-        " _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool3d",
+        "which unequal windows hold an element takes divisions": "_adaptive_avg_pool2d_backward"
+        " _adaptive_avg_pool3d_backward",
+        "short windows of 16-bit rows are added one by one": "_adaptive_avg_pool2d _adaptive_avg_pool3d",
+        "where maxima are in channels that lie side by side is compared with few bytes": "adaptive_max_pool2d"
+        " adaptive_max_pool3d",
         "samples at given places are the library's": "grid_sampler_2d grid_sampler_2d_backward"
         " grid_sampler_3d_backward",
         "sorting is the library's": "sort topk kthvalue median nanmedian mode _unique2 unique_dim",

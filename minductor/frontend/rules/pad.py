@@ -16,7 +16,8 @@ from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maxi
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Rule, Value
-from minductor.frontend.rules.window import gather_taps, load_tap
+from minductor.frontend.rules.window import gather_taps
+from minductor.frontend.rules.window_passes import load_from
 from minductor.frontend.rules.window_taps import Taps, clamped
 from minductor.ir.program.nodes import View
 
@@ -98,7 +99,7 @@ def padded_backward(
 ) -> Value:
     """Lowers the gradient of a padding: each input element sums the gradient over the output elements that show it."""
     rows = zip(x.size[-rank:], pads_by_dim(pad, rank), grad.size[-rank:], strict=True)
-    return gather_taps(ctx, ctx.meta, [taps(n, before, after, m) for n, (before, after), m in rows], load_tap(grad, 0))
+    return gather_taps(ctx, ctx.meta, [taps(n, before, after, m) for n, (before, after), m in rows], load_from(grad, 0))
 
 
 RULES: Mapping[str, Rule] = {

@@ -28,7 +28,8 @@ from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Coords, Rule, Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.index import ravel
-from minductor.frontend.rules.window_passes import is_channels_last, sum_in_passes, summed_dims
+from minductor.frontend.rules.window_passes import in_passes, is_channels_last, is_few, load_from, summed_dims
+from minductor.frontend.rules.window_places import places_in_passes
 from minductor.frontend.rules.window_taps import (
     MAX_UNROLLED,
     AdaptiveWindow,
@@ -44,7 +45,8 @@ from minductor.frontend.rules.window_taps import (
 )
 from minductor.ir.program.nodes import View
 
-FEW_TAPS = 7  # that one kernel sums on a CPU; of more, those of each dimension are summed by a kernel of their own
+FEW_TAPS = 7  # that one kernel combines on a CPU; of more, those of each dimension have a kernel of their own
+FEW_MAXIMA = 9  # as FEW_TAPS, of which the maximum is wanted and not its index
 
 # --- kernels that gather taps -------------------------------------------------------------------------------------
 
@@ -84,11 +86,6 @@ def gather_taps(
     return ctx.store(loop, out, point, finish(point, joined, loop))
 
 
-def load_tap(x: View, other: float) -> Callable[[KernelBuilder, Coords, list[KernelValue]], KernelValue]:
-    """A function that loads x at a tap, or gives `other` if the tap does not count."""
-    return lambda loop, at, tests: masked_load(loop, tests, x, at, other)
-
-
 # --- maxima -------------------------------------------------------------------------------------------------------
 
 
@@ -104,9 +101,15 @@ def maxima(ctx: Lowering, x: View, windows: Windows) -> Value:
     """
     values, places = ctx.metas
     taps = [w.for_maximum() for w in windows]
+    few = FEW_MAXIMA if not ctx.is_result_used(1) or _is_channels_last(values) else FEW_TAPS
+    order, load = passes(ctx, taps, few), load_from(x, lowest(x.dtype))
     if not ctx.is_result_used(1):
-        return gather_taps(ctx, values, taps, load_tap(x, lowest(x.dtype)), "max"), None
+        if order:
+            return in_passes(ctx, values, x.size, taps, load, order, how="max"), None
+        return gather_taps(ctx, values, taps, load, "max"), None
     numbers = unrolled_numbers(taps)
+    if order:
+        return places_in_passes(ctx, ctx.metas, x, taps, order, lowest(x.dtype))
     if numbers is None:
         return NotImplemented
     lead, area = len(x.size) - len(taps), x.size[len(x.size) - len(taps) :]
@@ -177,10 +180,19 @@ def max_pool(
     return maxima(ctx, x, windows_of(rank, x.size, _result_size(ctx), kernel, stride, pad, dilation))
 
 
+def _first_meta(ctx: Lowering) -> TensorMeta:
+    """The size, strides and dtype of the node's first result."""
+    return ctx.node.meta if isinstance(ctx.node.meta, TensorMeta) else ctx.metas[0]
+
+
 def _result_size(ctx: Lowering) -> list[Expr]:
     """The size of the node's first result."""
-    meta = ctx.node.meta
-    return [as_expr(n) for n in (meta.size if isinstance(meta, TensorMeta) else ctx.metas[0].size)]
+    return [as_expr(n) for n in _first_meta(ctx).size]
+
+
+def _is_channels_last(meta: TensorMeta) -> bool:
+    """Whether channels are innermost."""
+    return is_channels_last(sizes(meta.size), sizes(meta.stride))
 
 
 def max_pool_backward(
@@ -200,9 +212,13 @@ def max_pool_backward(
 
 
 def adaptive_max_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
-    """Lowers adaptive_max_pool2d and adaptive_max_pool3d."""
+    """Lowers adaptive_max_pool2d and adaptive_max_pool3d.
+
+    A CPU calls ATen for indices where channels are innermost: it compares values and indices of few bytes side by side.
+    """
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    return maxima(ctx, x, windows) if windows and not are_for_library(ctx, windows) else NotImplemented
+    are_for_library = ctx.is_result_used(1) and _are_uneven_on_cpu(ctx, windows) and _is_channels_last(ctx.metas[0])
+    return maxima(ctx, x, windows) if windows and not are_for_library else NotImplemented
 
 
 def adaptive_max_pool_backward(rank: int, ctx: Lowering, grad: View, x: View, places: View) -> Value:
@@ -232,26 +248,33 @@ def mean_pool(ctx: Lowering, x: View, windows: Windows, divisor: Callable[[Coord
     def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
         return divide(total, divisor(at))
 
-    if order := passes(ctx, taps):
-        return sum_in_passes(ctx, ctx.meta, x.size, taps, load_tap(x, 0), order, finish)
-    return gather_taps(ctx, ctx.meta, taps, load_tap(x, 0), finish=finish)
+    if order := passes(ctx, taps, few_terms(ctx, taps)):
+        return in_passes(ctx, ctx.meta, x.size, taps, load_from(x, 0), order, finish)
+    return gather_taps(ctx, ctx.meta, taps, load_from(x, 0), finish=finish)
 
 
-def passes(ctx: Lowering, taps: Sequence[Taps]) -> list[int]:
-    """The dimensions along which a CPU sums one after the other, outer ones first; empty if one kernel sums along all.
+def passes(ctx: Lowering, taps: Sequence[Taps], few: int) -> list[int]:
+    """The dimensions along which a CPU combines taps one after the other, outer ones first; empty for one kernel.
 
-    Few taps are summed in one kernel, and so is all of each image. Several kernels pay later where channels are
-    innermost, and where the call decides on sizes.
+    One kernel combines up to `few` taps, and those of all of each image. More go dimension by dimension, and so do
+    taps whose number differs from element to element: in the kernel of one dimension they need no masks.
     """
-    out = sizes(ctx.meta.size)
+    meta = _first_meta(ctx)
+    out = sizes(meta.size)
     dims = summed_dims(taps, len(out) - len(taps))
     total = as_int(count(each.count for each in taps))
-    is_slow = is_channels_last(out, sizes(ctx.meta.stride)) or any(as_int(out[d]) is None for d in dims)
-    is_worth = total is None or total > (MAX_UNROLLED if is_slow else FEW_TAPS)
     is_whole = all(is_one(out[d]) for d in dims)
-    if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or not is_worth or is_whole:
+    if ctx.env.target.is_gpu or any(is_zero(n) for n in out) or is_whole or (total is not None and total <= few):
         return []
-    return dims if len(dims) > 1 else []
+    are_uneven = any(each.uneven is not None and not is_few(each) for each in taps)
+    return dims if len(dims) > 1 or are_uneven else []
+
+
+def few_terms(ctx: Lowering, taps: Sequence[Taps]) -> int:
+    """How many taps one kernel sums: more where channels are innermost, and where the call decides on sizes."""
+    size = sizes(ctx.meta.size)
+    is_dynamic = any(as_int(size[d]) is None for d in summed_dims(taps, len(size) - len(taps)))
+    return MAX_UNROLLED if is_dynamic or _is_channels_last(ctx.meta) else FEW_TAPS
 
 
 def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Callable[[Coords], Expr]) -> Value:
@@ -273,8 +296,8 @@ def mean_pool_backward(ctx: Lowering, grad: View, windows: Windows, divisor: Cal
     def finish(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
         return divide(total, integer(constant)) if is_shared and constant is not None else total
 
-    if order := passes(ctx, taps):
-        return sum_in_passes(ctx, ctx.meta, grad.size, taps, value, order[::-1], finish)
+    if order := passes(ctx, taps, few_terms(ctx, taps)):
+        return in_passes(ctx, ctx.meta, grad.size, taps, value, order[::-1], finish)
     return gather_taps(ctx, ctx.meta, taps, value, finish=finish)
 
 
@@ -337,13 +360,15 @@ def avg_pool_backward(
 
 
 def adaptive_avg_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
-    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d; a CPU calls ATen in the layout channels_last."""
+    """Lowers _adaptive_avg_pool2d and _adaptive_avg_pool3d.
+
+    A CPU calls ATen for rows of 16-bit floats in windows whose sizes only the call knows: short ones are faster there.
+    """
     windows = _adaptive_windows(rank, x.size, _result_size(ctx))
-    if (
-        not windows
-        or are_for_library(ctx, windows)
-        or (_are_uneven_on_cpu(ctx, windows) and is_channels_last(x.size, x.stride))
-    ):
+    cut = [w for w in windows if w.size != w.number]
+    are_unknown = any(as_int(n) is None for w in cut for n in (w.size, w.number))
+    are_rows = len(cut) == 1 and cut[0] is windows[-1] and x.dtype.itemsize == 2
+    if not windows or (are_rows and are_unknown and _are_uneven_on_cpu(ctx, windows)):
         return NotImplemented
     return mean_pool(ctx, x, windows, divisor_of(windows))
 
@@ -351,30 +376,17 @@ def adaptive_avg_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value
 def adaptive_avg_pool_backward(rank: int, ctx: Lowering, grad: View, x: View) -> Value:
     """Lowers the gradients of _adaptive_avg_pool2d and _adaptive_avg_pool3d.
 
-    A CPU calls ATen for windows of several elements, unless channels are innermost: an element then has to ask for its
-    windows, and ATen's loop goes from window to window.
+    A CPU calls ATen for unequal windows that are long, unless channels are innermost, and for those of sizes that only
+    the call knows: an element then has to divide to find its windows, and ATen's loop goes from window to window.
     """
     windows = _adaptive_windows(rank, x.size, grad.size)
-    if not windows or are_for_library(ctx, windows):
+    if not windows:
         return NotImplemented
-    are_large = any(not at_least(w.number - w.size, 0) for w in windows)
-    if (
-        are_large
-        and _are_uneven_on_cpu(ctx, windows)
-        and not is_channels_last(sizes(ctx.meta.size), sizes(ctx.meta.stride))
-    ):
+    are_unknown = any(as_int(n) is None for w in windows for n in (w.size, w.number))
+    are_long = not _is_channels_last(ctx.meta) and any(not at_least(2 * w.number - w.size, 1) for w in windows)
+    if _are_uneven_on_cpu(ctx, windows) and (are_unknown or are_long):
         return NotImplemented
     return mean_pool_backward(ctx, grad, windows, divisor_of(windows))
-
-
-def are_for_library(ctx: Lowering, windows: Windows) -> bool:
-    """Whether a CPU calls ATen for windows of adaptive pooling: if only the call knows sizes of unequal windows.
-
-    The ends of these windows are quotients. If a number that only the call knows divides, each costs as much as the
-    rest of a window.
-    """
-    sizes_of = (n for w in windows if isinstance(w, AdaptiveWindow) and w.is_uneven for n in (w.size, w.number))
-    return not ctx.env.target.is_gpu and any(as_int(n) is None for n in sizes_of)
 
 
 def _are_uneven_on_cpu(ctx: Lowering, windows: Windows) -> bool:

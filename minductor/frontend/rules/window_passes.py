@@ -1,4 +1,4 @@
-"""Sums over windows one dimension after the other, with a kernel for each dimension.
+"""Sums and maxima of windows one dimension after the other, with a kernel for each dimension.
 
 Takes the taps of several dimensions. Gives the result by way of intermediate buffers: windows of k x k elements take
 2k additions for each element and not k * k, and all dimensions but the last are summed along contiguous rows. Refuses
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from minductor.core.dtypes import compute_dtype
+from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expressions.expr import Expr, integer, symbol
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import is_one, row_major
@@ -33,54 +33,101 @@ def summed_dims(taps: Sequence[Taps], lead: int) -> list[int]:
     return [lead + d for d, t in enumerate(taps) if not (is_one(t.count) and t.tap(at, integer(0)) == (at, ()))]
 
 
-def sum_in_passes(
+def in_passes(
     ctx: Lowering,
     meta: TensorMeta,
     source: Coords,
     taps: Sequence[Taps],
     value: TapValue,
     order: Sequence[int],
-    finish: Finish,
+    finish: Finish = lambda at, total, loop: total,
+    how: str = "sum",
 ) -> View:
-    """The sums of the taps of each element of the result `meta`, along the dimensions `order`, one after the other.
+    """The taps of each element of the result `meta`, combined by `how` along the dimensions `order` one by one.
 
-    `source` is the size of what `value` reads, `finish` makes the stored value of a sum.
+    `source` is the size of what `value` reads, `finish` makes the stored value. Sums are kept in the compute dtype.
     """
     out = ctx.result(meta)
+    dtype = compute_dtype(out.dtype) if how == "sum" else out.dtype
     lead, size = len(out.size) - len(taps), list(source)
     for number, dim in enumerate(order):
         size[dim] = out.size[dim]
         is_last = number == len(order) - 1
-        made = out if is_last else ctx.buffer(compute_dtype(out.dtype), size, strides_like(out, size))
-        _sum_along(ctx, made, dim, taps[dim - lead], value, finish if is_last else lambda at, total, loop: total)
-        value = _load_from(made)
+        made = out if is_last else ctx.buffer(dtype, size, strides_like(out, size))
+        _combine_along(ctx, made, dim, taps[dim - lead], value, finish if is_last else _unchanged, how)
+        value = load_from(made)
     return out
 
 
-def _load_from(x: View) -> TapValue:
-    return lambda loop, at, tests: masked_load(loop, tests, x, at, 0)
+def _unchanged(at: Coords, total: KernelValue, loop: KernelBuilder) -> KernelValue:
+    return total
 
 
-def _sum_along(ctx: Lowering, out: View, dim: int, taps: Taps, value: TapValue, finish: Finish) -> None:
-    """A kernel that sums the taps of one dimension."""
+def load_from(x: View, other: float = 0) -> TapValue:
+    """A function that loads x at a tap, or gives `other` if the tap does not count."""
+    return lambda loop, at, tests: masked_load(loop, tests, x, at, other)
+
+
+def _combine_along(ctx: Lowering, out: View, dim: int, taps: Taps, value: TapValue, finish: Finish, how: str) -> None:
+    """A kernel that combines the taps of one dimension."""
     rank = len(out.size)
-    numbers = unrolled_numbers([taps])
-    if numbers is not None and len(numbers) > MOST_WRITTEN:
-        numbers = None
-    loop = KernelBuilder((*out.size, *(() if numbers else (taps.count,))))
+    loop = loop_over_taps(out.size, taps)
     point = loop.coords[:rank]
+    ctx.store(loop, out, point, finish(point, combined_along(loop, point, dim, taps, value, how), loop))
+
+
+def loop_over_taps(size: Coords, taps: Taps) -> KernelBuilder:
+    """A kernel over the elements of a result and, if there are many taps or sizes decide their number, over taps."""
+    return KernelBuilder((*size, *(() if _written(taps) else (_tested(taps)[0],))))
+
+
+def is_few(taps: Taps) -> bool:
+    """Whether a kernel writes out the taps of one dimension, and needs no reduction axis for them."""
+    return bool(_written(taps))
+
+
+def _written(taps: Taps) -> list[Expr]:
+    """The numbers of the taps that a kernel writes out one by one; none if a reduction axis runs over them."""
+    numbers = unrolled_numbers([taps]) or []
+    return [k for (k,) in numbers] if len(numbers) <= MOST_WRITTEN else []
+
+
+def _tested(taps: Taps) -> tuple[Expr, bool]:
+    """The taps of a reduction axis, and whether one more tap is combined with their result.
+
+    Those that each element has need no test, which would keep the loop over them from being vectorised.
+    """
+    uneven = taps.uneven
+    return (taps.count, False) if uneven is None else (uneven.certain, uneven.certain != taps.count)
+
+
+def combined_along(loop: KernelBuilder, point: Coords, dim: int, taps: Taps, value: TapValue, how: str) -> KernelValue:
+    """The value of the taps of dimension `dim` at a point, combined by `how`, in a kernel of `loop_over_taps`."""
+
+    def at_place(place: Expr, tests: list[KernelValue]) -> KernelValue:
+        return value(loop, [*point[:dim], place, *point[dim + 1 :]], tests)
 
     def tap(k: Expr) -> KernelValue:
         (place,), tests = tap_at(loop, [taps], [point[dim]], [k])
-        return value(loop, [*point[:dim], place, *point[dim + 1 :]], tests)
+        return at_place(place, tests)
 
-    if numbers is None:
-        total = loop.reduce([tap(loop.coords[rank])], [rank], "sum")
-    else:
-        total = without_negative_zero(tap(integer(0)))
-        for (k,) in numbers[1:]:
-            total = tap(k).op("add", total)
-    ctx.store(loop, out, point, finish(point, total, loop))
+    op = "add" if how == "sum" else "maximum"
+    if numbers := _written(taps):
+        total = without_negative_zero(tap(numbers[0])) if how == "sum" else tap(numbers[0])
+        for k in numbers[1:]:
+            total = tap(k).op(op, total)
+        return total
+    rank, uneven = len(point), taps.uneven
+    if uneven is None:
+        return loop.reduce([tap(loop.coords[rank])], [rank], how)
+    first, last = uneven.first(point[dim]), uneven.last(point[dim])
+    total = loop.reduce([at_place(first + loop.coords[rank], [])], [rank], how)
+    if not _tested(taps)[1]:
+        return total
+    more = at_place(last, [])
+    if how == "sum":  # the last tap of a window without one more is in the sum already; a maximum may have it twice
+        more = (loop.index(last - first - uneven.certain, I64) >= 0).where(more, more.number(0))
+    return more.op(op, total)
 
 
 def is_channels_last(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:

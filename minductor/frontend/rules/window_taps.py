@@ -31,11 +31,23 @@ class Taps:
     """The taps of one dimension.
 
     `tap(at, k)` gives, for index `at` of the result and 0 <= k < count, an index into the source and the expressions
-    that must not be negative for the tap to count.
+    that must not be negative for the tap to count. `uneven` tells of elements that differ by one tap at most.
     """
 
     count: Expr
     tap: Callable[[Expr, Expr], tuple[Expr, tuple[Expr, ...]]]
+    uneven: UnevenTaps | None = None
+
+
+class UnevenTaps(NamedTuple):
+    """Taps of which each element of a result has `certain` ones, and some elements may have one more.
+
+    `first(at)` and `last(at)` are the indices of the first and the last tap of element `at`, between which lie all.
+    """
+
+    certain: Expr
+    first: Callable[[Expr], Expr]
+    last: Callable[[Expr], Expr]
 
 
 class Window(NamedTuple):
@@ -127,17 +139,23 @@ class AdaptiveWindow(NamedTuple):
             place = self.first(at) + k
             return place, (self.end(at) - 1 - place,)
 
-        return Taps(_longest(self.size, self.number), tap)
+        return Taps(_longest(self.size, self.number), tap, self._uneven())
 
     def for_maximum(self) -> Taps:
-        return Taps(_longest(self.size, self.number), lambda at, k: (minimum(self.first(at) + k, self.end(at) - 1), ()))
+        def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+            return minimum(self.first(at) + k, self.end(at) - 1), ()
+
+        return Taps(_longest(self.size, self.number), tap, self._uneven())
 
     def backward(self) -> Taps:
-        def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-            window = at * self.number // self.size + k
-            return window, (((at + 1) * self.number - 1) // self.size - window,)
+        """The windows that hold an element of the input: as the elements of a window, with size and number changed."""
+        swapped = AdaptiveWindow(self.number, self.size)
+        return swapped.forward()
 
-        return Taps(_longest(self.number, self.size), tap)
+    def _uneven(self) -> UnevenTaps | None:
+        """The taps of windows that may differ in length: by one element, as the ends of each are rounded outwards."""
+        shortest = (self.size + self.number - 1) // self.number
+        return UnevenTaps(shortest, self.first, lambda at: self.end(at) - 1) if self.is_uneven else None
 
 
 AnyWindow: TypeAlias = Window | AdaptiveWindow

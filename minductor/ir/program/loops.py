@@ -9,8 +9,8 @@ The text, which `str` writes and `parse_schedule` reads:
     schedule ::= step* ["rows" position*] ["results" position*] ["parts" N* ["finish" N]] ["dots" position*]
                  ["recipe" NAME]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
-    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
-                 ["fetch" position*] ["stages" N] ["cut" ("<" expression ">")*] ["whole"]
+    loop     ::= kind AXIS ["by" N | "parts" N] ["most" "<" expression ">"] ["lanes" N] ["carry" position*]
+                 ["unmasked" position*] ["fetch" position*] ["stages" N] ["cut" ("<" expression ">")*] ["whole"]
                  ["aligned" N "at" position] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
@@ -23,7 +23,8 @@ The kinds of loops on a CPU:
 
 The words in the head of a loop:
 
-- `by N`: the loop runs over blocks of N elements. `parts N`: over at most N equal blocks. An inner loop over the same
+- `by N`: the loop runs over blocks of N elements. `most <n>`: of n elements if that is less, but of one at least;
+  only the call knows n. `parts N`: over at most N equal blocks. An inner loop over the same
   axis runs through one block.
 - `carry`: reductions and scans whose accumulators are made before the loop and are complete after it. A parallel loop
   has accumulators for each block, and combines them afterwards in a fixed order. An inner loop may carry the same
@@ -37,7 +38,7 @@ The words in the head of a loop:
 - `stages N`: on a GPU, the loop is a software pipeline of N stages: while the values of one block are computed, the
   loads of the next N - 1 blocks are under way, into shared memory.
 - `cut`: the loop runs in pieces, which end at these values of the axis. Within a piece an index is a simpler
-  expression.
+  expression. A piece begins where those before it end, so it is empty if its end lies before theirs.
 - `whole`: the loop runs through a whole block even where the axis ends earlier. Its ops touch arrays only, and nobody
   reads the elements past the end of the axis.
 - `aligned N at %p`: the tile is the bulk of a row, which starts at a multiple of N elements of what the load or store
@@ -97,6 +98,7 @@ class Loop:
     aligned: int = 0
     reference: int = 0
     stages: int = 0
+    most: Expr | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -244,11 +246,12 @@ def _head(loop: Loop) -> str:
     positions = {"carry": loop.carries, "unmasked": loop.unmasked, "fetch": loop.fetched}
     lists = {word: print_positions(found) for word, found in positions.items()}
     lists["stages"] = str(loop.stages or "")
+    most = f"most <{loop.most}> " if loop.most is not None else ""
     lists["cut"] = " ".join(f"<{at}>" for at in loop.cuts)
     words = "".join(f"{word} {value} " for word, value in {**numbers, **lists}.items() if value)
     words += "whole " if loop.is_whole else ""
     words += f"aligned {loop.aligned} at %{loop.reference} " if loop.aligned else ""
-    return f"{loop.kind} {loop.axis} {words}{{"
+    return f"{loop.kind} {loop.axis} {words}{most}{{"
 
 
 _NO_SYMBOLS: Mapping[str, Symbol] = {}
@@ -303,6 +306,7 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     cuts: list[Expr] = []
     is_whole = False
     aligned = reference = 0
+    most: Expr | None = None
     while not tokens.accept("{"):
         word = tokens.take("name")
         if word in named:
@@ -313,6 +317,10 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
             while tokens.accept("<"):
                 cuts.append(read_expr(tokens, symbols))
                 tokens.expect(">")
+        elif word == "most":
+            tokens.expect("<")
+            most = read_expr(tokens, symbols)
+            tokens.expect(">")
         elif word == "whole":
             is_whole = True
         elif word == "aligned":
@@ -325,5 +333,5 @@ def _read_loop(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Loop:
     tokens.expect("}")
     block, parts, lanes, stages = numbers.values()
     carries, unmasked, fetched = named.values()
-    last = (tuple(cuts), is_whole, aligned, reference, stages)
+    last = (tuple(cuts), is_whole, aligned, reference, stages, most)
     return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, fetched, *last)

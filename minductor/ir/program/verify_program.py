@@ -418,8 +418,11 @@ def _cut_in_order(program: ir.Program) -> Iterator[str]:
         extents = {axis.name: axis.extent for axis in kernel.axes}
         for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
             ends = (integer(0), *loop.cuts, extents[loop.axis])
-            is_known = all(s.kind in ir.CALL_SYMBOL_KINDS for at in loop.cuts for s in free_symbols(at))
-            if loop.cuts and not (is_known and all(at_least(b - a, 0) for a, b in pairwise(ends))):
+            told = (*loop.cuts, *(() if loop.most is None else (loop.most,)))
+            is_known = all(s.kind in ir.CALL_SYMBOL_KINDS for at in told for s in free_symbols(at))
+            is_inside = all(at_least(ends[-1] - at, 0) for at in loop.cuts)
+            is_turned = any(at_least(a - b, 1) for a, b in pairwise(ends))
+            if not is_known or (loop.cuts and (is_turned or not is_inside)):
                 yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
 
 

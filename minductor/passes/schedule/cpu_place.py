@@ -187,7 +187,7 @@ class _Placer:
         joined = [p for p in group if has_lanes and level.axis in self.ops[p].reduced_axes]
         lanes = self.lane_count(joined, level) if joined else 0
         body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
-        return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
+        return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries, most=level.most)
 
     # --- loops before, along and after a scan
 

@@ -70,7 +70,10 @@ def drafts(
     if target.lacks.isdisjoint(("fma", "fma f32", "fma f64")):
         kernel = divide_with_rest(kernel)
     start = blank(kernel, buffers, target, hints)._replace(ordered=ordered_axes(kernel, buffers))
-    return legal_drafts(_recipes(start), lambda recipe: recipe.apply(start), only)
+    made = legal_drafts(_recipes(start), lambda recipe: recipe.apply(start), only)
+    if "phases" in made and any(level.most is not None for level in made["phases"].levels):
+        made.pop("rows", None)  # `phases` runs row by row, too, where the call brings long rows
+    return made
 
 
 def _recipes(draft: Draft) -> tuple[Recipe, ...]:

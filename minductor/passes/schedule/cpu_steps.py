@@ -17,14 +17,14 @@ from minductor.analysis.both_ways import BothWays, both_ways, most_parts, object
 from minductor.analysis.function_chains import function_chain
 from minductor.analysis.strides import even_step, step_of
 from minductor.core.dtypes import BF16, F16
-from minductor.core.expressions.expr import integer
+from minductor.core.expressions.expr import integer, maximum
 from minductor.cost.shape import WORD
 from minductor.cost.shape_cpu import FEW_ACROSS, LINE
 from minductor.ir.program.nodes import Atomic, Check, Load, Masked, Op, Project, Reduce, Store
 from minductor.ir.program.ops import op_cost
 from minductor.passes.schedule.draft import Draft, Level, Staged
 from minductor.passes.schedule.gathers import places_of
-from minductor.passes.schedule.in_phases import FEWEST_ROWS, rows_of_block
+from minductor.passes.schedule.in_phases import FEWEST_ROWS, MOST_ROWS, UNKNOWN_BYTES, rows_of_block
 from minductor.passes.schedule.narrow import in_two_steps, narrow
 from minductor.passes.schedule.side_by_side import FEW_ROWS
 from minductor.passes.schedule.strips import CHAIN, SHORT
@@ -273,10 +273,10 @@ def rows(draft: Draft) -> Draft | None:
 
 
 def phases(draft: Draft) -> Draft | None:
-    """Blocks of rows run through each phase of a row together. Legal for rows of a known length with several phases."""
+    """Blocks of rows run through each phase of a row together. Legal for rows with several phases that may be short."""
     ops, row = draft.kernel.body.ops, draft.vector
     length = None if row is None else draft.touches.extents[row]
-    if length is None or length > LONGEST_IN_PHASES or draft.joined != (row,) or draft.touches.scanned:
+    if row is None or (length or 0) > LONGEST_IN_PHASES or draft.joined != (row,) or draft.touches.scanned:
         return None
     outer = [level for level in draft.levels if level.kind == "parallel"]
     waiting = set[int]()  # what the result of a reduction decides
@@ -287,11 +287,16 @@ def phases(draft: Draft) -> Draft | None:
     is_simple = not any(isinstance(op.attrs, Check | Project) for op in ops)
     if not outer or not is_in_turn or not is_simple or draft.size(*draft.kept) < FEW_ROWS:
         return None
-    block = rows_of_block(length * max(WORD, *(touch.dtype.itemsize for touch in draft.touches.touches)))
+    itemsize = max(WORD, *(touch.dtype.itemsize for touch in draft.touches.touches))
+    block, most = MOST_ROWS, None
+    if length is None:
+        most = integer(UNKNOWN_BYTES) // (itemsize * maximum(draft.touches.axes[row].extent, integer(1)))
+    else:
+        block = rows_of_block(length * itemsize)
     rows = max(outer, key=lambda level: (min(block, draft.size(level.axis)), outer.index(level)))
     if draft.size(rows.axis) < FEWEST_ROWS:
         return None
-    inner = (rows._replace(block=block), rows._replace(kind="serial"), *draft.levels[len(outer) :])
+    inner = (rows._replace(block=block, most=most), rows._replace(kind="serial"), *draft.levels[len(outer) :])
     return draft._replace(levels=(*(level for level in outer if level != rows), *inner), phased=rows.axis)
 
 

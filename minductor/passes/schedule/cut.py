@@ -5,6 +5,9 @@ minimum or maximum in an index changes to another argument (as in reflection pad
 next number. Refuses nothing. A loop stays whole if it would need more than MOST cuts, is longer than LONG operations,
 sums along the loop, or if data decide the points.
 
+A call may bring so short an axis that one cut lies before another: a window of three elements is cut at 1 and at n - 2.
+The piece between them is then empty, and the next one begins where the pieces before it ended.
+
 >>> from minductor.core.expressions.expr import integer, maximum, minimum, symbol
 >>> i, n = symbol("i", "axis"), symbol("n", "size", 2)
 >>> reflected = minimum(maximum(i - 3, 3 - i), 129 - i)
@@ -64,20 +67,35 @@ def _cut(loop: Loop, kernel: Kernel) -> tuple[Loop]:
 def points(indices: Sequence[Expr], axis: Axis, extents: Extents) -> tuple[Expr, ...]:
     """The points at which an axis is cut, in order; empty if they are more than MOST."""
     bent = [index for index in indices if linear(index, [axis.symbol]) is None]
-    found = _between(bent, axis.symbol, integer(0), axis.extent, extents)
-    return () if len(found) > MOST else tuple(found)
+    for is_short in (True, False):
+        found = _between(bent, axis.symbol, integer(0), axis.extent, extents, is_short=is_short)
+        if len(found) <= MOST:
+            return tuple(found)
+    return ()
 
 
 def _between(
-    indices: Sequence[Expr], axis: Symbol, start: Expr, stop: Expr, extents: Extents, deep: int = 0
+    indices: Sequence[Expr],
+    axis: Symbol,
+    start: Expr,
+    stop: Expr,
+    extents: Extents,
+    deep: int = 0,
+    *,
+    is_short: bool,
 ) -> list[Expr]:
-    """The cuts between `start` and `stop`. `deep`: how many cuts led here, so that the recursion ends."""
+    """The cuts between `start` and `stop`. `deep`: how many cuts led here, so that the recursion ends.
+
+    `is_short`: also cuts that a short axis has in another order, within pieces whose length only the call knows.
+    """
     inside = [simplify_between(index, axis, start, stop, extents) for index in indices]
     for at in (at for index in inside for at in _turns(index, axis, start)):
         is_between = at not in (start, stop) and at_least(at - start, 0, extents) and at_least(stop - at, 0, extents)
+        if not is_between and is_short and as_int(stop - start) is None:
+            is_between = not at_least(start - at, 0, extents) and at_least(stop - at, 1, extents)
         if is_between and deep <= MOST:
-            before = _between(inside, axis, start, at, extents, deep + 1)
-            return [*before, at, *_between(inside, axis, at, stop, extents, deep + 1)]
+            before = _between(inside, axis, start, at, extents, deep + 1, is_short=is_short)
+            return [*before, at, *_between(inside, axis, at, stop, extents, deep + 1, is_short=is_short)]
     return []
 
 

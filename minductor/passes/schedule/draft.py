@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.touch import Touches
+from minductor.core.expressions.expr import Expr
 from minductor.core.expressions.hints import Hints
 from minductor.ir.program.dots import Dots
 from minductor.ir.program.loops import LoopKind
@@ -22,7 +23,7 @@ class Level(NamedTuple):
     """One loop. An axis with blocks or parts has a second level further in, which runs over one block.
 
     `extent`: of the axis; None if only the call knows it. `block`: elements of a block. `parts`: number of parts.
-    `aligned`, `reference`, `stages`: as those of a Loop.
+    `aligned`, `reference`, `stages`, `most`: as those of a Loop.
     """
 
     axis: str
@@ -36,6 +37,7 @@ class Level(NamedTuple):
     aligned: int = 0
     reference: int = 0
     stages: int = 0
+    most: Expr | None = None
 
     @property
     def is_blocked(self) -> bool:

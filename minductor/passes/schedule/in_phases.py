@@ -3,8 +3,9 @@
 Takes a placed schedule with a serial loop over the rows of a block, and its draft. Gives the schedule in which each
 step of that loop has a loop over the rows of its own: a vector loop over a row stays as it is, and what is computed
 once for each row (the logarithm of its sum) becomes a vector loop over the rows. Values that a later loop needs are
-kept in arrays (rows), one element for each row of the block, or the whole rows. Refuses nothing: the schedule stays as
-it is if these arrays would be too large for a thread's stack.
+kept in arrays (rows), one element for each row of the block, or the whole rows. If only the call knows how long rows
+are, it decides how many are in a block: long rows run one by one. Refuses nothing: the schedule stays as it is if
+these arrays would be too large for a thread's stack.
 
 A row waits for its maximum before it computes exponentials, and for their sum before it divides. A processor that runs
 through one phase of all rows starts on the next row meanwhile. The rows are read again from the first-level cache.
@@ -23,6 +24,7 @@ from minductor.passes.schedule.draft import Draft
 BLOCK_BYTES = 8 * 1024  # of a value of the rows of a block; a few values stay in the first-level cache
 MOST_BYTES = 256 * 1024  # of the arrays of a block, on a thread's stack
 MOST_ROWS, FEWEST_ROWS = 32, 8  # of a block
+UNKNOWN_BYTES = 32 * 1024  # of the rows of a block whose length only the call knows
 
 
 def rows_of_block(row_bytes: int) -> int:

@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from minductor.core.expressions import expr as exprs
+from minductor.core.expressions.bounds import at_least
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.aligned_rows import most_in_bulk
 from minductor.ir.program.loops import Loop, Step, loops, positions
@@ -190,17 +191,18 @@ class NestRun(NestSums):
         if not loop.cuts:
             yield part
             return
-        axis = self.kernel.axes[self.number[loop.axis]]
+        axis, begin = self.kernel.axes[self.number[loop.axis]], part.start
         for first, last in pairwise((exprs.integer(0), *loop.cuts, axis.extent)):
-            start, stop = self.state.number(first), self.state.number(last)
-            if start > stop:
-                raise self.fail(f"the loop over {loop.axis} is cut at {start} and then at {stop}")
+            if at_least(first - last, 1):
+                raise self.fail(f"the loop over {loop.axis} is cut at {first} and then at {last}")
+            begin, stop = max(begin, self.state.number(first)), self.state.number(last)
             self.piece = (axis.symbol, first, last)
-            yield range(max(start, part.start), max(start, part.start, min(stop, part.stop)))
+            yield range(begin, max(begin, min(stop, part.stop)))
 
     def blocks(self, loop: Loop, part: range) -> list[range]:
         """The blocks of a part of an axis."""
         step = loop.block or max(1, -(-len(part) // loop.parts))
+        step = step if loop.most is None else max(1, min(step, self.state.number(loop.most)))
         return [range(start, min(start + step, part.stop)) for start in range(part.start, part.stop, step)]
 
     def iterations(self, loop: Loop, part: range) -> Iterator[tuple[range | None, range]]:
