@@ -262,6 +262,6 @@ def test_the_gradient_of_a_16_bit_extreme_divides_by_a_count_that_is_not_0(fn: C
     assert slope.isfinite().all()
 
 
-def test_parts_of_columns_whose_rows_are_aligned_by_turns(compiled: Compile) -> None:
+def test_parts_of_columns_whose_rows_are_aligned_by_turns(compiled: Compile, device: str) -> None:
     """Each second part begins 16 bytes behind a multiple of 32: g++ 12 loaded it as if it were aligned."""
-    compiled(lambda x: x.sum(0), torch.randn(300, 300))
+    compiled(lambda x: x.sum(0), torch.randn(300, 300, device=device))
