@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minductor.core.errors import FrozenTraining
@@ -166,7 +167,8 @@ def apply_level(
 
     env = placed_for_rewrites(gm, env, is_exported=is_exported)
     parts = list(parts_of(gm)) if level == "torch" and not is_exported else [(gm, None)]
-    notes = [note for part, modes in parts for note in apply_rewrites(part, rows, env, frozen=frozen, around=modes)]
+    apply = partial(apply_rewrites, rows=rows, env=env, frozen=frozen, own=own)
+    notes = [note for part, modes in parts for note in apply(part, around=modes)]
     return Rewritten(tuple(dict.fromkeys(notes)), time.perf_counter() - start)
 
 

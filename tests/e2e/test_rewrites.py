@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import minductor
-from minductor.core.errors import WrongRewrite
+from minductor.core.errors import MinductorWarning, WrongRewrite
+from minductor.driver import Compiled, Compiler
+from minductor.frontend.rewrites import rewrite_table
 from minductor.frontend.rewrites.rewrite_row import Match, Site
 from tests.rewrite_rows import SOFTMAX_OF_PRODUCT, aten, compiled_with, one_call
 
@@ -228,6 +230,24 @@ def test_a_row_that_fails_is_named(fields: Any, why: str) -> None:
         compiled_with(row, scaled, torch.randn(4, 8))
     assert why in str(caught.value)
     assert isinstance(getattr(caught.value, "inner_exception", None), WrongRewrite)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_row_of_ours_that_is_wrong_is_left_out(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replaced(site: Site, args: Any) -> Any:
+        turned = site.write(aten.t.default, *args)
+        return 1 / 0 if fails else turned
+
+    monkeypatch.setattr(rewrite_table, "REWRITES", (one_call(aten.exp.default, replaced),))
+    seen: list[Compiled] = []
+    x = torch.randn(4, 8)
+    with pytest.warns(MinductorWarning, match="the rewrite 'one_call' of exp is wrong, and is left out"):
+        got = torch.compile(scaled, backend=Compiler(observer=seen.append))(x)
+    torch.testing.assert_close(got, scaled(x))
+    assert [why for _, _, _, why in seen[0].report.rewrites if why.startswith("it is wrong: ")]
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="the rewrite 'one_call' of exp is wrong"):
+        torch.compile(scaled, backend=Compiler(), options={"verify": True})(x)
 
 
 def test_other_strides_are_followed_and_copied_back() -> None:

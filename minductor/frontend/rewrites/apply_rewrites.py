@@ -3,7 +3,8 @@
 Takes a graph module, the rows of a level, and the Env. Changes the graph. Gives a `RewriteNote` for each place at which
 a row was applied or nearly was. A graph without an anchor is walked once, and nothing else is done. Refuses
 (WrongRewrite) a row that fails, or whose replacement has another dtype, size, device, layout or aliasing than what it
-replaces; the graph is then as it was before this row.
+replaces; the graph is then as it was before this row. A row of minductor's own is then left out there, with a warning,
+unless the option `verify` is on: a program compiles without it.
 
 A match is left alone if a condition of its row fails, and for the reasons that hold for all rows (`general_objection`):
 a node outside of the match reads one of its intermediate results; a write to memory lies between its first and its last
@@ -20,6 +21,7 @@ from typing import Any
 from torch import fx
 
 from minductor.core.errors import MinductorError, WrongRewrite
+from minductor.core.warn import warn
 from minductor.frontend.capture.user_places import place_of_node
 from minductor.frontend.rewrites.graph_changes import GraphChanges
 from minductor.frontend.rewrites.graph_modes import Modes, modes_of
@@ -37,6 +39,7 @@ def apply_rewrites(
     *,
     frozen: set[fx.Node] | None = None,
     around: Modes | None = None,
+    own: Sequence[Rewrite] = (),
 ) -> tuple[RewriteNote, ...]:
     """Applies the rows, all of one level, to a graph module, one row after the other.
 
@@ -46,12 +49,13 @@ def apply_rewrites(
         env: the options and the target.
         frozen: the nodes that have the same value at each call; new nodes that depend on these only are added.
         around: the modes in which the graph is called; None means that the graph is called in no region.
+        own: those of the rows that are the user's or a backend's.
 
     Returns:
         What was applied, and what nearly was.
 
     Raises:
-        WrongRewrite: a row fails, or its replacement is not what it replaces.
+        WrongRewrite: a row of `own` fails, or its replacement is not what it replaces; or any row, under `verify`.
     """
     anchors = {anchor for row in rows for anchor in row.anchors}
     places: dict[str, list[fx.Node]] = {}
@@ -61,11 +65,12 @@ def apply_rewrites(
     if not places:
         return ()
     walk = _Walk(gm.graph, env, places, set() if frozen is None else frozen, around or Modes())
+    may_end = rows if env.options.verify else own
     for row in rows:
         for anchor in dict.fromkeys(row.anchors):
             for node in list(places.get(anchor, ())):
                 if node not in walk.erased:
-                    walk.visit(row, node)
+                    walk.visit(row, node, may_end=row in may_end)
     if walk.has_changed:
         gm.recompile()
     return tuple(walk.notes)
@@ -89,28 +94,32 @@ class _Walk:
         self.value_key = "example_value" if is_traced_by_dynamo else "val"
         self.modes = modes_of(graph, around)
 
-    def visit(self, row: Rewrite, anchor: fx.Node) -> None:
-        """Tries a row at an anchor."""
+    def visit(self, row: Rewrite, anchor: fx.Node, *, may_end: bool) -> None:
+        """Tries a row at an anchor. A wrong row is left out, with a warning, or ends the compile if it `may_end` it."""
         if self.value_key not in anchor.meta or is_transformed(anchor.meta[self.value_key]):
             return
         modes = self.modes.get(anchor, self.around)
         site = Site(anchor, self.env, self.value_key, self.frozen, modes.autocast)
         changes = GraphChanges(self.value_key)
+        result = anchor
         try:
             match = self._ask(row, anchor, row.find, site)
             if match is None:
                 return
             if not isinstance(match, Match):
                 raise self._wrong(row, anchor, f"`find` gives a {type(match).__name__} in place of a Match or None")
-            site.before = match.result
+            site.before = result = match.result
             why = self._objection(row, match, site) or self._replace(row, match, site, changes)
-        except MinductorError:
-            self._take_back(site, changes)
-            raise
+        except MinductorError as error:
+            if may_end or not isinstance(error, WrongRewrite):
+                self._take_back(site, changes)
+                raise
+            warn(f"{error.what}, and is left out: {error.why}")
+            why = f"it is wrong: {error.why}"
         if why:
             self._take_back(site, changes)
-        place = place_of_node(match.result) or place_of_node(anchor)
-        self.notes[RewriteNote(row.name, match.result.name, place, why)] = None
+        place = place_of_node(result) or place_of_node(anchor)
+        self.notes[RewriteNote(row.name, result.name, place, why)] = None
         self.has_changed = self.has_changed or not why
 
     def _objection(self, row: Rewrite, match: Match, site: Site) -> str:
