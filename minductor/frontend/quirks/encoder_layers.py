@@ -27,16 +27,14 @@ def encoder_layer(
     qkv_bias: Tensor,
     proj_weight: Tensor,
     proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    *weights: Any,
+    *others: Any,
 ) -> Any:
     """The formula of `_transformer_encoder_layer_fwd`.
 
-    `weights`: those of two norms and of two linear layers, each with its bias, then a mask and its kind, if there are
-    any.
+    `others`: whether it uses gelu, whether norms come first, their epsilon; the weights of two norms and of two linear
+    layers, each with its bias; then a mask and its kind, if there are any.
     """
+    use_gelu, norm_first, eps, *weights = others
     (norm_1, norm_2), (ffn_1, bias_1, ffn_2, bias_2) = (weights[:2], weights[2:4]), weights[4:8]
     mask, kind = (*weights[8:], None, None)[:2]
     if src.is_nested or src.dim() != 3 or (mask is not None and kind not in (PADDING, PAIRS, SCORES)):
