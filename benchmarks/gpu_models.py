@@ -1,8 +1,8 @@
 """`python benchmarks/gpu_models.py`: models on a GPU, inference and training, beside eager and TorchInductor.
 
 Takes `--only`, a pattern of names, `--jobs`, `--mode` (that of both compilers), `--dtypes` (of a model, at most so
-many), `--seconds` (of compiling; slower models are left out), and `--out`, a file of JSON rows. Each model has a
-process: all of them compile first, at most `--jobs` at a time, then they measure one after the other.
+many), `--steps`, `--seconds` (of compiling; slower models are left out), and `--out`, a file of JSON rows. Each
+model has a process: all of them compile first, at most `--jobs` at a time, then they measure one after the other.
 Prints for each model the median milliseconds of a step in eager, how many times as fast both compilers are, the sum of
 their kernels' times (one step under torch's profiler), and the CPU seconds of their first calls, compiled in the
 process itself. A step of inference is a call; of training forward, loss, backward, without an optimizer.
@@ -37,6 +37,7 @@ from minductor.bench.models import Transformer, Vision, Workload
 
 SAMPLE = 0.1  # seconds of a sample
 FORMS = ("eager", "inductor", "minductor")
+STEPS = ("inference", "training")
 
 
 class Experts(nn.Module):
@@ -142,6 +143,7 @@ class Asked(NamedTuple):
     forms: Sequence[str]
     rounds: int
     dtypes: int
+    steps: Sequence[str]
 
 
 class Order(NamedTuple):
@@ -225,10 +227,10 @@ def milliseconds(run: Callable[[], Any], calls: int) -> float:
 def measure(name: str, asked: Asked, order: Order) -> list[dict[str, Any]]:
     """The rows of one model: compiled while others compile, measured alone."""
     found: list[tuple[dict[str, Any], Callable[[], Any]]] = []
-    model, (mode, forms, rounds, _) = cases()[name], asked
+    model, (mode, forms, rounds, _, steps) = cases()[name], asked
     with order.jobs:  # everything is compiled before anything is measured
         for dtype in model.dtypes[: asked.dtypes]:
-            for is_training in (False, True):
+            for is_training in [step == "training" for step in steps]:
                 torch._dynamo.reset()
                 torch.manual_seed(0)
                 step = step_of(model.make(), dtype, is_training=is_training)
@@ -306,6 +308,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs=3, default=FORMS, help="eager, and two others; behind a colon, rewrites")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dtypes", type=int, default=2, help="of a model, at most so many of its dtypes")
+    parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS)
     parser.add_argument("--seconds", type=float, default=3600, help="of compiling; slower models are left out")
     parser.add_argument("--out", type=Path, default=Path("gpu_models.jsonl"))
     given = parser.parse_args()
@@ -316,7 +319,7 @@ def main() -> None:
         Order(context.Semaphore(given.jobs), context.Queue(), context.Event(), context.Lock()),
         context.Queue(),
     )
-    asked = Asked(given.mode, given.forms, given.rounds, given.dtypes)
+    asked = Asked(given.mode, given.forms, given.rounds, given.dtypes, given.steps)
     started = {name: context.Process(target=serve, args=(name, asked, order, rows)) for name in names}
     for process in started.values():
         process.start()
