@@ -46,6 +46,7 @@ GRAPH_PASSES = (
         "graph",
     ),
     Stage("fold_copies", "minductor.frontend.graph_passes.fold_copies:fold_copies", "graph", "graph"),
+    Stage("share_windows", "minductor.frontend.graph_passes.share_windows:share_windows", "graph", "graph"),
     Stage("select_real_imag", "minductor.frontend.graph_passes.select_real_imag:select_real_imag", "graph", "graph"),
     Stage(
         "share_row_interpolation",

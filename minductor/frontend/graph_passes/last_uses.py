@@ -17,21 +17,13 @@ The target of `copy_(target, value)` and `copy(target, value)` is not read, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 
 from minductor.frontend.capture.argument_trees import node_names_in
 from minductor.frontend.capture.captured_graph import Graph, Node, NodeRef
 
 # operators whose first argument is a pattern or a target, not a value that is read
 _WRITES_ONLY = frozenset(("aten.copy_.default", "aten.copy.default"))
-
-# view operators, and the functional writes into the same windows
-_WINDOWS: Mapping[str, str] = {
-    "aten.slice.Tensor": "aten.slice_scatter.default",
-    "aten.select.int": "aten.select_scatter.default",
-    "aten.diagonal.default": "aten.diagonal_scatter.default",
-    "aten.as_strided.default": "aten.as_strided_scatter.default",
-}
 
 
 class LastUses:
@@ -43,7 +35,6 @@ class LastUses:
         self.last: dict[str, int] = {}
         self.overwritten: dict[str, int] = {}
         self.users: dict[str, list[Node]] = {}
-        self._nodes = {node.name: node for node in graph.nodes}
         for position, node in enumerate(graph.nodes):
             self.position[node.name] = position
             for name in node_names_in((node.args[1 if node.op in _WRITES_ONLY else 0 :], node.kwargs)):
@@ -55,26 +46,12 @@ class LastUses:
         self.returned = set(node_names_in(read))
         self.last.update(dict.fromkeys(self.returned, self.end))
 
-    def is_used_after(self, name: str, now: int, but: Node | None = None) -> bool:
-        """Whether a node other than `but`, or the caller, reads a name's value after a position."""
+    def is_used_after(self, name: str, now: int, but: Collection[str] = ()) -> bool:
+        """Whether a node whose name is not in `but`, or the caller, reads a name's value after a position."""
         if self.last.get(name, -1) <= now:
             return False
         late = [node for node in self.users.get(name, ()) if self.position[node.name] > now]
-        return name in self.returned or any(node is not but for node in late)
-
-    def write_back(self, node: Node) -> Node | None:
-        """The only user of a node that writes into a window w of x, if it writes the result back into w of x.
-
-        Nested assignments such as `x[1][2] = v` are traced so; None for other nodes.
-        """
-        users = self.users.get(node.name, ())
-        target = self._nodes.get(node.args[0].name) if node.args and isinstance(node.args[0], NodeRef) else None
-        if len(users) != 1 or node.name in self.returned or target is None:
-            return None
-        (outer,) = users
-        is_same = _WINDOWS.get(target.op) == outer.op and target.args[0] == outer.args[0]
-        is_same = is_same and outer.args[1] == NodeRef(node.name) and target.args[1:] == outer.args[2:]
-        return outer if is_same and not target.kwargs and not outer.kwargs else None
+        return name in self.returned or any(node.name not in but for node in late)
 
     def last_use(self, name: str, is_view: Callable[[Node], bool]) -> int:
         """The position of the last use of a name or of a view of it; `is_view` tells which nodes are views."""

@@ -6,13 +6,17 @@ Refuses nothing; unknown counts as no.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from minductor.core.expressions.expr import as_expr
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.argument_trees import node_names_in
-from minductor.frontend.capture.captured_graph import Node, TensorMeta
+from minductor.frontend.capture.captured_graph import Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import count, sizes, span
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import is_injective, views_in
+from minductor.frontend.lowering_context.windows import window_written_by
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Extern, Kernel, View
 
@@ -22,26 +26,66 @@ MAX_CHAIN = 1  # writes into copies that may come before one that gets a kernel 
 def is_dead(ctx: Lowering, x: View, node: Node | None = None) -> bool:
     """Whether `node` (by default the current one) is the last reader of x's storage, and its result may be made there.
 
-    The result must have x's layout. An input is dead if it is donated, or if the graph overwrites all of it later and
-    this node's result is not wanted after that. If x is a window of another tensor, that tensor may be wanted once
-    more, by the write of this result into the same window: that write then has nothing to do.
+    The result must have x's layout, as far as somebody sees it. An input is dead if it is donated, or if the graph
+    overwrites all of it later and this node's result is not wanted after that. If x is a window of another tensor, that
+    tensor may be wanted once more, by the write of this result into the same window, which then has nothing to do; and
+    so on for windows of windows.
     """
     node, lives = node or ctx.node, ctx.last_uses
     now, like, storage = lives.position[node.name], node.meta, x.ref.storage
     if not isinstance(like, TensorMeta) or not is_injective(x) or x.dtype != ctx.buffer_of(x).dtype:
         return False
-    if (x.dtype, x.size, x.stride) != (like.dtype, sizes(like.size), sizes(like.stride)):
+    if (x.dtype, x.size) != (like.dtype, sizes(like.size)):
         return False
-    outer = lives.write_back(node)
-    names = ctx.names_in.get(storage, ())
-    if any(lives.is_used_after(name, now, but=outer) for name in names):
+    way = _way_back(ctx, x, node)
+    if x.stride != sizes(like.stride) and not (way and way[0][0] in lives.users[node.name]):
+        return False
+    names, but = ctx.names_in.get(storage, ()), {outer.name for outer, _ in way}
+    if any(lives.is_used_after(name, now, but) for name in names):
         return False
     if not _may_hold(ctx, storage, node):
         return False
-    if outer is None or not any(lives.is_used_after(name, now) for name in names):
+    if not way or not any(lives.is_used_after(name, now) for name in names):
         return True
-    around = ctx.value(outer.args[0])
-    return isinstance(around, View) and is_dead(ctx, around, outer)
+    outer, around = way[0]
+    return is_dead(ctx, around, outer)
+
+
+def _way_back(ctx: Lowering, x: View, node: Node) -> list[tuple[Node, View]]:
+    """The nodes that write a node's result, made in the place of x, back into the windows where it lies then.
+
+    Each with the tensor of which the window is a part, the innermost first. `x[1][2] = v` is traced so.
+    """
+    found: list[tuple[Node, View]] = []
+    while (outer := _write_back(ctx, x, node)) is not None:
+        found.append(outer)
+        node, x = outer
+    return found
+
+
+def _write_back(ctx: Lowering, x: View, node: Node) -> tuple[Node, View] | None:
+    """The first step of `_way_back`: only it uses the result, or a view of a view of the result."""
+    lives, like, place = ctx.last_uses, node.meta, x
+    while True:
+        users = lives.users.get(node.name, ())
+        if len(users) != 1 or node.name in lives.returned or not isinstance(like, TensorMeta):
+            return None
+        (user,) = users
+        if user.op in WINDOW_WRITES:
+            break
+        meta = user.meta
+        if user.op not in ctx.view_operators or not isinstance(meta, TensorMeta) or meta.dtype != like.dtype:
+            return None
+        if x.stride != sizes(like.stride) or user.args[:1] != (NodeRef(node.name),):
+            return None
+        offset = x.offset + as_expr(meta.offset) - as_expr(like.offset)
+        place, node = replace(x, size=sizes(meta.size), stride=sizes(meta.stride), offset=offset), user
+    written, source = user.args[:2]
+    around = ctx.values.get(written.name) if isinstance(written, NodeRef) else None
+    if source != NodeRef(node.name) or not isinstance(around, View):
+        return None
+    around = ctx.value(written)
+    return (user, around) if isinstance(around, View) and window_written_by(ctx, user, around) == place else None
 
 
 def is_unwanted(ctx: Lowering, storage: str) -> bool:

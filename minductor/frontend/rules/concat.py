@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from minductor.core.dtypes import I64
-from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.size_formulas import count, is_zero, row_major
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Coords, Operand, Rule, Value, wrap_dim, wrap_index
+from minductor.frontend.lowering_context.windows import slice_start
 from minductor.ir.program.nodes import View
 
 
@@ -206,12 +206,6 @@ def read_slice(
         conditions.append(loop.index(distance % step, I64).equals(0))
     coords = [place if k == dim else c for k, c in enumerate(loop.coords)]
     return masked_load(loop, conditions, source, coords, other), conditions
-
-
-def slice_start(start: Operand | None, size: Expr) -> Expr:
-    """The first index of a slice, counted from the start and clamped to the dimension."""
-    place = maximum(wrap_index(0 if start is None else start, size), 0)
-    return minimum(place, size) if as_int(size) is not None else place
 
 
 def slice_backward(

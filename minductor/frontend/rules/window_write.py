@@ -18,9 +18,8 @@ from functools import reduce
 
 from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.bounds import at_least, interval
-from minductor.core.expressions.expr import Expr, as_expr, integer
+from minductor.core.expressions.expr import as_expr, integer
 from minductor.core.expressions.rewrite import delinearize
 from minductor.frontend.capture.size_formulas import count, sizes, span
 from minductor.frontend.lowering_context.extern_calls import extern
@@ -36,9 +35,9 @@ from minductor.frontend.lowering_context.values import (
     is_injective,
     is_zero_sized,
     wrap_dim,
-    wrap_index,
 )
-from minductor.frontend.rules.concat import is_at_index, read_slice, slice_start
+from minductor.frontend.lowering_context.windows import number, on_diagonal, selected, slice_length, slice_start, sliced
+from minductor.frontend.rules.concat import is_at_index, read_slice
 from minductor.ir.program.nodes import View
 
 
@@ -47,9 +46,9 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    if source.size != (*x.size[:d], *x.size[d + 1 :]) or not require_index(ctx, _number(index), d, x.size[d]):
+    if source.size != (*x.size[:d], *x.size[d + 1 :]) or not require_index(ctx, number(index), d, x.size[d]):
         return NotImplemented
-    made = _write_in_place(ctx, x, lambda base: _selected(base, d, index), source)
+    made = _write_in_place(ctx, x, lambda base: selected(base, d, index), source)
     if made is not None:
         return made
 
@@ -74,10 +73,10 @@ def slice_scatter(
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
     first = slice_start(start, x.size[d])
-    length = _length(x.size[d], first, end, step)
+    length = slice_length(x.size[d], first, end, step)
     if not require_size(ctx, source.size, (*x.size[:d], length, *x.size[d + 1 :])):
         return NotImplemented
-    made = _write_in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
+    made = _write_in_place(ctx, x, lambda base: sliced(base, d, first, as_expr(number(step)), source.size[d]), source)
     if made is not None:
         return made
 
@@ -93,19 +92,10 @@ def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1
     """Lowers diagonal_scatter: x with `source` on a diagonal, which is the last dimension of the source."""
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
-    one, two = wrap_dim(dim1, len(x.size)), wrap_dim(dim2, len(x.size))
-    rest = [d for d in range(len(x.size)) if d not in (one, two)]
-    length = maximum(minimum(x.size[one] + min(offset, 0), x.size[two] - max(offset, 0)), 0)
-    if not require_size(ctx, source.size, (*(x.size[d] for d in rest), length)):
+    target = on_diagonal(x, offset, dim1, dim2)
+    if not require_size(ctx, source.size, target.size):
         return NotImplemented
-
-    def window(base: View) -> View:
-        size = (*(base.size[d] for d in rest), source.size[-1])
-        stride = (*(base.stride[d] for d in rest), base.stride[one] + base.stride[two])
-        shift = offset * base.stride[two] if offset >= 0 else -offset * base.stride[one]
-        return replace(base, size=size, stride=stride, offset=base.offset + shift)
-
-    return _write_window(ctx, x, window, source)
+    return _write_window(ctx, x, lambda base: on_diagonal(base, offset, dim1, dim2), source)
 
 
 def as_strided_scatter(
@@ -118,8 +108,8 @@ def as_strided_scatter(
     if is_zero_sized(x):
         return NotImplemented
     traced = ctx.traced(ctx.node.args[0])
-    shift = integer(0) if offset is None else as_expr(_number(offset)) - as_expr(traced.offset)
-    sizes_in, strides_in = (tuple(as_expr(_number(n)) for n in row) for row in (size, stride))
+    shift = integer(0) if offset is None else as_expr(number(offset)) - as_expr(traced.offset)
+    sizes_in, strides_in = (tuple(as_expr(number(n)) for n in row) for row in (size, stride))
 
     def window(base: View) -> View:
         return replace(base, size=sizes_in, stride=strides_in, offset=base.offset + shift)
@@ -174,32 +164,6 @@ def _store_window(ctx: Lowering, x: View, window: View, source: View) -> View:
     made = ctx.next_version(x)
     ctx.fill(replace(window, ref=made.ref), lambda loop: loop.load(source, None, x.dtype))
     return made
-
-
-def _selected(x: View, dim: int, index: Operand) -> View:
-    """The view x.select(dim, index)."""
-    rest = [d for d in range(len(x.size)) if d != dim]
-    size, stride = tuple(x.size[d] for d in rest), tuple(x.stride[d] for d in rest)
-    return replace(x, size=size, stride=stride, offset=x.offset + wrap_index(index, x.size[dim]) * x.stride[dim])
-
-
-def _sliced(x: View, dim: int, first: Expr, step: Expr, count: Expr) -> View:
-    """The view of `count` indices of a dimension, from `first` on in steps of `step`."""
-    size = tuple(count if d == dim else n for d, n in enumerate(x.size))
-    stride = tuple(s * step if d == dim else s for d, s in enumerate(x.stride))
-    return replace(x, size=size, stride=stride, offset=x.offset + first * x.stride[dim])
-
-
-def _length(size: Expr, first: Expr, end: Operand | None, step: Operand) -> Expr:
-    """How many places of a dimension a slice has."""
-    last = size if end is None else minimum(slice_start(end, size), size)
-    return maximum(last - first + _number(step) - 1, 0) // _number(step)
-
-
-def _number(value: object) -> int | Expr:
-    """An argument that must be an int or a size."""
-    assert isinstance(value, int | Expr)
-    return value
 
 
 def is_within(window: View, x: View) -> bool:

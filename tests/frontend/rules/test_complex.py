@@ -75,7 +75,7 @@ def test_what_is_called_gets_complex_memory() -> None:
     seen = lowered(lambda x, w: torch.fft.irfft(torch.fft.rfft(x) * w.t().conj()), randn(3, 8), numbers(5, 3))
     assert len(seen.externs) == 2
     seen = compiled(lambda z, w: torch.diagonal_scatter(z, w, 1, 1, 2), numbers(4, 4, 4), numbers(4, 3), dynamic=True)
-    assert seen.externs == ["aten.copy_.default", "aten.copy_.default"]  # one call per component
+    assert not seen.externs  # a diagonal has no element twice, whatever the sizes
     seen = lowered(lambda z, w: ((z * w).t() @ w, (z * w) @ w.t()), Z, W)
     assert len(seen.kernels) == 8
 

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from minductor.core.errors import RanInEager
 from minductor.core.expressions.expr import as_int
+from minductor.frontend.capture.size_formulas import count
 from minductor.ir.program.nodes import Program
 from tests.frontend.tracing import compiled, lowered, randn
 
@@ -55,6 +56,21 @@ def scatter_add(x: torch.Tensor) -> torch.Tensor:
     return x.sum(0)
 
 
+def window_of_a_window(x: torch.Tensor) -> torch.Tensor:
+    """A cache of keys and values, of which each call writes one place."""
+    cache = x.view(5, 2, 3)
+    cache[1, 0].index_copy_(0, torch.tensor([1]), x[4, :1])
+    cache[1][1][torch.tensor([2])] = 3.0
+    keys, values = cache[2:4].unbind(0)
+    keys[1].index_add_(0, torch.tensor([0]), x[4, :1])
+    values.chunk(2)[1][:, 1:] = 7.0
+    return cache[1, 0] * values
+
+
+def view_between(x: torch.Tensor) -> None:
+    x[1:4].unsqueeze(1)[2].squeeze(0).index_fill_(0, torch.tensor([0, 5]), 2.0)
+
+
 # nothing as large as the input is allocated
 IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
     "slice": slice_plus,
@@ -63,6 +79,8 @@ IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
     "from before the start": negative,
     "index_put": index_put,
     "scatter_add": scatter_add,
+    "window of a window": window_of_a_window,
+    "view between": view_between,
 }
 
 
@@ -72,9 +90,54 @@ def test_in_place(name: str) -> None:
     assert [5, 6] not in locals_of(seen.program), name
 
 
+def test_nothing_is_copied_to_write_one_place_of_a_cache() -> None:
+    """Each write is one kernel over what is written, however deep the window lies."""
+
+    def fn(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        for layer in range(2):
+            cache[layer][0].index_copy_(1, at, new + layer)
+            cache[layer, 1, :, at] = new
+        return cache[1, 0].sum(1)
+
+    seen = compiled(fn, randn(2, 2, 3, 8, 4), torch.tensor([5]), randn(3, 1, 4))
+    assert [b.name for b in seen.program.buffers if as_int(count(b.size)) in {96, 192, 384} and b.kind == "local"] == []
+
+
+def keeps_old_window(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    old = x[1][2:4]
+    kept = old.relu()
+    x[1][2:4].index_fill_(0, torch.tensor([1]), 9.0)
+    return kept.cumsum(0), old * 2
+
+
+def keeps_old_tensor(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x.sin()
+    z = y.clone()
+    z.view(5, 2, 3)[1][0].index_fill_(0, torch.tensor([1]), 9.0)
+    return y.cumsum(0), z
+
+
+def overlapping_source(x: torch.Tensor) -> torch.Tensor:
+    x[1:4][0:2].copy_(x[2:4] * 1)
+    x[1:4][0:2].add_(x[2:4].clone())
+    return x.sum()
+
+
+def other_window(x: torch.Tensor) -> torch.Tensor:
+    """What is computed of one row goes into another; the first stays."""
+    y = x.sin()
+    return torch.select_scatter(y, y[0].index_fill(0, torch.tensor([1]), 9.0), 0, 1)
+
+
+@pytest.mark.parametrize("fn", [other_window, keeps_old_window, keeps_old_tensor, overlapping_source])
+def test_an_old_value_that_is_still_read_stays(fn: Callable[[torch.Tensor], Any]) -> None:
+    compiled(fn, randn(5, 6))
+
+
 def test_a_window_of_an_input_with_gaps() -> None:
     compiled(slice_plus, randn(10, 12)[::2, 1::2])
     compiled(nested, randn(6, 5).t())
+    compiled(view_between, randn(6, 5).t())
 
 
 def loop(x: torch.Tensor) -> torch.Tensor:
