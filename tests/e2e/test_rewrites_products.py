@@ -167,6 +167,7 @@ def test_int8_weights_have_no_copy(compiled: Compile, done: list[Rewritten], dty
     assert applied(done) == (["int8_linear"] if dtype == BF16 else [])
     assert done[0].frozen_bytes == 0
 
+
 class FourBits(nn.Module):
     """Two linear layers of one operand, of whose weights a byte holds two elements, and a convolution of bytes."""
 

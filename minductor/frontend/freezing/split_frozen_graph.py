@@ -169,4 +169,3 @@ def _with_strides(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
     each = tuple(slice(None) if step else slice(1) for step in strides)  # what is expanded has its elements once
     made[each].copy_(value[each])
     return made
-

@@ -80,7 +80,7 @@ def _resized(x: Tensor, dim: int, factor: int) -> Tensor:
     neighbours = around.narrow(dim, 0, size), around.narrow(dim, 2, size)
     distances = [(phase + 0.5) / factor - 0.5 for phase in range(factor)]
     phases = [x * (1 - abs(t)) + neighbours[t >= 0] * abs(t) for t in distances]
-    # Behind `unflatten` a dimension of one element keeps the stride, so channels-last phases give a channels-last result
+    # `unflatten` gives one element the stride of its dimension, so channels-last phases have a channels-last result.
     return torch.cat([each.unflatten(dim, (size, 1)) for each in phases], dim + 1).flatten(dim, dim + 1)
 
 
