@@ -168,6 +168,28 @@ def test_int8_weights_have_no_copy(compiled: Compile, done: list[Rewritten], dty
     assert done[0].frozen_bytes == 0
 
 
+class FourBits(nn.Module):
+    """Two linear layers of one operand, of whose weights a byte holds two elements, and a convolution of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("q", "k"):
+            self.register_buffer(name, torch.randint(0, 255, (1024, 512), dtype=torch.uint8))
+        self.register_buffer("image", torch.randint(-8, 8, (64, 64, 3, 3), dtype=torch.int8))
+
+    def forward(self, x: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        halves = [torch.stack([each & 15, each >> 4], -1).view(1024, 1024) for each in (self.q, self.k)]
+        products = [F.linear(x, (each.to(x.dtype) - 8) * 0.01) for each in halves]
+        return *products, F.conv2d(image, self.image.to(x.dtype) * 0.01, padding=1)
+
+
+def test_weights_that_are_converted_at_each_call_are_not_packed(compiled: Compile, done: list[Rewritten]) -> None:
+    # They were packed and not kept, so each call packed them and failed.
+    image = torch.randn(2, 64, 32, 32).to(memory_format=torch.channels_last)
+    compiled(FourBits(), torch.randn(32, 1024), image, options={"freeze": True}, grad=False)
+    assert not {"pack_linear", "join_products", "pack_convolution"} & set(applied(done))
+
+
 def test_a_mask_of_bools_is_folded(compiled: Compile, done: list[Rewritten]) -> None:
     """Weights of one byte an element are not copied; a mask is no weight."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
@@ -18,11 +17,10 @@ from torch import fx
 
 from minductor.frontend.capture.capture import FOLDED
 from minductor.frontend.quirks.torch_versions import input_path
+from minductor.frontend.rewrites.folded_sizes import is_too_large, nbytes
 from minductor.frontend.rewrites.value_layouts import storage, storages
 
-MAX_GROWTH = 4  # a folded value has at most so many times the bytes of the weights that it comes from
 _UNINITIALISED = ("aten.new_empty", "aten.empty_like")  # calls whose results have no values yet
-SMALL_BYTES = 4096  # a value of at most this size is folded in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def split_frozen_graph(gm: fx.GraphModule, frozen: set[fx.Node], paths: Sequence
         made.meta = {**node.meta, FOLDED: True}
         node.replace_all_uses_with(made, propagate_meta=False)
     _erase_unused(gm, frozen)
-    return Fold(part, weights, len(folded), sum(_nbytes(node) for node in folded))
+    return Fold(part, weights, len(folded), sum(nbytes(node) for node in folded))
 
 
 def fold_held_weights(gm: fx.GraphModule, frozen: set[fx.Node]) -> int:
@@ -88,7 +86,7 @@ def fold_held_weights(gm: fx.GraphModule, frozen: set[fx.Node]) -> int:
         made.meta = dict(node.meta)
         node.replace_all_uses_with(made, propagate_meta=False)
     _erase_unused(gm, frozen)
-    return sum(_nbytes(node) for node in folded)
+    return sum(nbytes(node) for node in folded)
 
 
 def _erase_unused(gm: fx.GraphModule, frozen: set[fx.Node]) -> None:
@@ -120,9 +118,7 @@ def _stays(node: fx.Node) -> bool:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not all(type(n) is int for n in (*value.shape, *value.stride())):
         return True
-    if _is_view(node) or _is_widened_bytes(node) or str(node.target).startswith(_UNINITIALISED):
-        return True
-    return _nbytes(node) > max(SMALL_BYTES, MAX_GROWTH * sum(map(_nbytes, _weights_of(node))))
+    return _is_view(node) or is_too_large(node) or str(node.target).startswith(_UNINITIALISED)
 
 
 def _is_view(node: fx.Node) -> bool:
@@ -135,31 +131,6 @@ def _is_view(node: fx.Node) -> bool:
 def _memory(node: fx.Node) -> set[int]:
     """The identities of the memory of a node's values."""
     return {memory for memory in storages(node.meta.get("val")) if memory is not None}
-
-
-def _is_widened_bytes(node: fx.Node) -> bool:
-    """Whether a value is nothing but a weight of one byte an element, converted and scaled, and large.
-
-    Such a weight saves memory, and a copy of 2 or 4 times its bytes would lie beside it.
-    """
-    largest = max(_weights_of(node), key=_nbytes, default=node)
-    weight = largest.meta["val"]
-    is_widened = weight.itemsize == 1 < node.meta["val"].itemsize and weight.dtype != torch.bool
-    return is_widened and _nbytes(node) > max(SMALL_BYTES, _nbytes(largest))
-
-
-def _weights_of(node: fx.Node) -> Iterator[fx.Node]:
-    """The weights that a frozen value is computed from, each once."""
-    seen: set[fx.Node] = set()
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        if each.op in ("placeholder", "get_attr"):
-            yield each
-        waiting += each.all_input_nodes
 
 
 def _part(gm: fx.GraphModule, weights: Sequence[fx.Node], folded: Sequence[fx.Node]) -> fx.GraphModule:
@@ -198,8 +169,3 @@ def _with_strides(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor
     each = tuple(slice(None) if step else slice(1) for step in strides)  # what is expanded has its elements once
     made[each].copy_(value[each])
     return made
-
-
-def _nbytes(node: fx.Node) -> int:
-    value: Any = node.meta["val"]
-    return prod(value.shape) * value.itemsize if all(type(n) is int for n in value.shape) else 0

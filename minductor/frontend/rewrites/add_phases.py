@@ -80,7 +80,8 @@ def _resized(x: Tensor, dim: int, factor: int) -> Tensor:
     neighbours = around.narrow(dim, 0, size), around.narrow(dim, 2, size)
     distances = [(phase + 0.5) / factor - 0.5 for phase in range(factor)]
     phases = [x * (1 - abs(t)) + neighbours[t >= 0] * abs(t) for t in distances]
-    return torch.stack(phases, dim + 1).flatten(dim, dim + 1)
+    # `unflatten` gives one element the stride of its dimension, so channels-last phases have a channels-last result.
+    return torch.cat([each.unflatten(dim, (size, 1)) for each in phases], dim + 1).flatten(dim, dim + 1)
 
 
 def replace(match: Resizing, site: Site) -> fx.Node:

@@ -46,7 +46,8 @@ CONVOLUTIONS: Mapping[Any, tuple[str, ...]] = {
 _FOLLOWING_NAMES = (
     "_native_batch_norm_legit_no_training native_batch_norm _native_batch_norm_legit max_pool2d_with_indices"
     " max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d"
-    " cat constant_pad_nd _prelu_kernel upsample_nearest2d upsample_bilinear2d _to_copy slice expand"
+    " cat constant_pad_nd _prelu_kernel upsample_nearest2d upsample_bilinear2d _to_copy slice split split_with_sizes"
+    " expand"
     " _native_batch_norm_legit_functional native_batch_norm_backward native_group_norm native_group_norm_backward"
     " max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward avg_pool3d_backward"
     " _adaptive_avg_pool2d_backward upsample_nearest2d_backward upsample_bilinear2d_backward"

@@ -140,7 +140,7 @@ def _operands(site: Site, match: OddProduct) -> Iterator[Operand]:
     for node, counts in given:
         if any(counts):
             nbytes = prod(n or 1 for n in numbers(site, node)) * site.value(node).itemsize
-            yield Operand(nbytes, node in site.frozen, _is_produced(site, node))
+            yield Operand(nbytes, site.is_frozen(node), _is_produced(site, node))
 
 
 def _is_produced(site: Site, node: fx.Node) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import fx
 
+from minductor.frontend.rewrites.folded_sizes import is_too_large, owner_of
 from minductor.frontend.rewrites.operator_calls import OperatorCall, operator_call
 from minductor.frontend.rewrites.traced_values import traced
 from minductor.target import Env
@@ -168,7 +169,9 @@ class Site:
         return value if isinstance(value, torch.Tensor) else None
 
     def is_frozen(self, node: object) -> bool:
-        """Whether a node has the same value at each call, because it depends on frozen weights only.
+        """Whether a node has the same value at each call, which is computed once, as it depends on frozen weights only.
+
+        A value that is too large to be kept, as a converted weight of bytes is, is computed at each call.
 
         Args:
             node: a node, or any other argument of a call, which is the same at each call.
@@ -176,7 +179,9 @@ class Site:
         Returns:
             False for every node of a graph that is not frozen.
         """
-        return not isinstance(node, fx.Node) or node in self.frozen
+        if not isinstance(node, fx.Node):
+            return True
+        return node in self.frozen and not is_too_large(owner_of(node))
 
     def write(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """Writes a call in front of the replaced node, and traces it.

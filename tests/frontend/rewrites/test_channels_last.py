@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from minductor.frontend.rewrites.add_phases import add_phases
 from minductor.frontend.rewrites.convolution_seconds import STAND_IN, Convolution, layout_seconds, number
 from tests.convolution_rewrites import check, rewrite
 
 Conv = partial(nn.Conv2d, padding=1)
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def chain(*layers: nn.Module) -> nn.Module:
@@ -133,6 +135,51 @@ def test_what_a_backward_reads_stays() -> None:
     found = rewrite(MATCHES["two"](), images().requires_grad_(), grad=True)
     assert found.why("channels_last") == ["a backward reads what convolution reads"]
     assert "aten.clone" not in found.names()
+
+
+class Cell(nn.Module):
+    """Two steps of a convolutional LSTM, whose gates are parts of one convolution's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = Conv(32, 64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, cell = x, x
+        for _ in range(2):
+            i, f, o, g = self.gates(torch.cat((x, state), 1)).chunk(4, 1)
+            cell = cell * f.sigmoid() + i.sigmoid() * g.tanh()
+            state = o.sigmoid() * cell.tanh()
+        return state.mean((2, 3))
+
+
+class Resized(nn.Module):
+    """A convolution reads images that were resized linearly, beside others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Conv(16, 16, 3), Conv(32, 16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        y = add_phases(F.max_pool2d(x, 2), (2, 2))
+        return self.second(torch.cat((x, y), 1)).mean((2, 3))
+
+
+def test_parts_of_a_result_follow() -> None:
+    torch.manual_seed(0)
+    found = rewrite(Cell().eval(), images(2, 16, 32))
+    assert found.layouts() == "ll"
+    check(found)
+
+
+def test_resized_images_follow() -> None:
+    torch.manual_seed(0)
+    found = rewrite(Resized().eval(), images(2, 16, 32))
+    assert found.layouts() == "ll"
+    check(found)
+    joined = [node.meta["val"] for node in found.gm.graph.nodes if node.target is torch.ops.aten.cat.default]
+    assert [each.is_contiguous(memory_format=LAST[each.dim()]) for each in joined] == [True] * 3
 
 
 def test_a_half_of_a_result_is_read_by_another_convolution() -> None:
