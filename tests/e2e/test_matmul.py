@@ -416,3 +416,11 @@ def test_a_call_that_writes_the_result_names_what_it_adds() -> None:
     given = tensors(((256, 256),) * 3, F32)
     text = text_of(lambda a, b, c: a @ b + c, *given, file="wrapper.py", matmul="auto", autotune=True)
     assert _named_inside(text, "extern") == [("torch.addmm", ["mm", "add"])]
+
+
+def test_a_bias_is_given_to_the_library_as_a_vector() -> None:
+    """Torch copies a matrix into the result before the product; a vector the library adds itself."""
+    given = tensors(((256, 512), (128, 512), (128,)), F32)
+    text = text_of(F.linear, *given, file="wrapper.py", matmul="auto", autotune=True)
+    assert re.search(r"torch\.addmm\(arg\d_1, ", text), text
+    assert "(0, 1)" not in text

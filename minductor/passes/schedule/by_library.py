@@ -206,6 +206,9 @@ class _Split:
         window = self.window(base, out.dtype, axes) if self.table[base.ref.storage].dtype == out.dtype else None
         if rest.body.ops[-2].name != "add" or window is None or window.size != view.size:
             return None
+        if call.op == "aten.mm.out" and window.stride[0] == integer(0):
+            # as a vector, torch lets the library add it; a matrix it would copy into the result first
+            window = replace(window, size=window.size[1:], stride=window.stride[1:])
         return replace(call, op=ADDED[call.op], args=(window, *call.args), results=(whole,))
 
 
