@@ -3,6 +3,7 @@
 Of a kernel's index expressions:
 - `domain.py`: how many points a kernel has, and which point touches a given element (`solve`);
 - `strides.py`: how far one access moves when an axis moves by one;
+- `bends.py`: at how many points of an axis an index changes its formula;
 - `touch.py`: how all accesses of a kernel move along its axes, and along which axis most bytes are contiguous;
 - `blocks.py`: which block of memory a tile touches, as dimensions with strides;
 - `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass;

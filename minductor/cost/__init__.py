@@ -3,6 +3,7 @@
 Before a kernel has a schedule, for `inline`, `fuse`, `loop_order` and `split`:
 - `kernel_seconds.py`: which of several ways to compute the same takes less time, and why;
 - `shape.py`: what decides that of a kernel, as plain numbers; also the shape of a kernel with another one inlined;
+- `but_for_names.py`: what decides that, whatever the names of the storages;
 - `shape_cpu.py`, `shape_gpu.py`: the seconds of a shape.
 
 Once it has one, for `schedule` and `bundle`:

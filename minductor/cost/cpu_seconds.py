@@ -62,6 +62,9 @@ SMALL_CALL = (
 OVERLAP = 0.5  # of the seconds of a join: what it takes if the next row does not wait for it
 DIVISION = 4  # operations; the result of an op of so many is late
 ALONE = 0.25  # the same, where a row has no other phase in its loop
+# as `CpuMachine.norm`, of data from main memory where rows run phase by phase: the phases that load and store are not
+# those that compute, so little of either time hides the other
+PHASES_NORM = 1.2
 SMALLEST_VECTOR = 16  # bytes; fewer are computed one by one
 ROW_ELEMENT = 3  # operations of writing one element of a row, which a vector loop then reads
 
@@ -143,7 +146,7 @@ class _Access(NamedTuple):
 
     `moves`: by distance in bytes, the axes along which it moves; the distance is 0 where data decide it. `bent`: the
     axes along which the distance is not constant. `whole`: the bytes of the storage; `reach`: of the part of it in
-    which data decide on one element.
+    which data decide on one element. `is_half`: of floats of 16 bits.
     """
 
     key: tuple[object, ...]
@@ -153,6 +156,7 @@ class _Access(NamedTuple):
     whole: int
     reach: int = 0
     is_store: bool = False
+    is_half: bool = False
 
     def along(self, axis: str) -> int:
         """The distance in bytes of two elements that are neighbours along the axis."""
@@ -287,11 +291,12 @@ class _Pricer:
     def overlap_in_turn(self) -> float:
         """The same, where the phases of a row follow each other.
 
-        What converts and rounds 16 bits fills the window of instructions in which a core would start on the next row.
+        What converts and rounds floats of 16 bits fills the window of instructions in which a core would start on the
+        next row.
         """
         in_turn = longest_chain(self.ops, range(len(self.ops)), lambda p: isinstance(self.ops[p].attrs, Reduce))
-        sizes = [access.itemsize for fact in self.facts for access in fact.accesses]
-        return (1.0 if in_turn > 1 else OVERLAP) * (2 if min(sizes, default=WORD) < WORD else 1)
+        is_converting = any(access.is_half for fact in self.facts for access in fact.accesses)
+        return (1.0 if in_turn > 1 else OVERLAP) * (2 if is_converting else 1)
 
     def cost(self, threads: int) -> Cost:
         """The cost with so many threads."""
@@ -302,7 +307,14 @@ class _Pricer:
         memory = max(work.memory, work.waiting) if size > machine.third_bytes else 0.0
         third = work.third if size > machine.second_bytes * used else 0.0
         second = work.second if size > machine.first_bytes * used else 0.0
-        return Cost(memory, second + third, work.arithmetic, 0.0, machine.launch + work.regions, machine.norm)
+        norm = PHASES_NORM if memory and self.is_in_phases else machine.norm
+        return Cost(memory, second + third, work.arithmetic, 0.0, machine.launch + work.regions, norm)
+
+    @cached_property
+    def is_in_phases(self) -> bool:
+        """Whether each phase runs over all rows of a block before the next phase."""
+        phases = ([each.kind for each in _inner(loop)].count("serial") for loop in loops(self.steps))
+        return max(phases, default=0) > 1
 
     # --- what the loops touch
 
@@ -564,6 +576,11 @@ class _Pricer:
         return is_whole or self.rows.keys() >= {*rows}
 
 
+def _inner(loop: Loop) -> Iterator[Loop]:
+    """The loops of a loop over blocks that run over the elements of a block, one after the other."""
+    return (step for step in loop.body if isinstance(step, Loop) and step.axis == loop.axis)
+
+
 def _block(loop: Loop, spans: Mapping[str, int], hints: Hints) -> int:
     """The elements of the axis that one iteration of a loop covers."""
     if loop.parts:  # of which each is a multiple of 64 elements
@@ -628,7 +645,8 @@ class _Reader:
         # accesses that lie less than a line apart touch the same lines
         offset, _ = const_and_terms(op.attrs.index)
         key = op.attrs.ref.storage, op.attrs.index - offset % max(1, LINE // itemsize), is_store
-        return _Access(key, tuple(moves), frozenset(bent), itemsize, whole, reach, is_store)
+        is_half = buffer.dtype in (F16, BF16)
+        return _Access(key, tuple(moves), frozenset(bent), itemsize, whole, reach, is_store, is_half)
 
     def distance(self, step: Expr) -> int:
         """The elements of a step forwards or backwards."""

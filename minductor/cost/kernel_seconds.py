@@ -17,8 +17,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from minductor.core.expressions.hints import Hints
+from minductor.cost.but_for_names import but_for_names
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import KnownTouches, Shape, Touch, and_stored, but_for_names, merged, shape_of
+from minductor.cost.shape import KnownTouches, Shape, Touch, and_stored, merged, shape_of
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel
 from minductor.target import NOMINAL, Target
 

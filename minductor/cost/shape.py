@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
 
+from minductor.analysis.bends import MOST_CUTS, bends
 from minductor.analysis.domain import buffer_bytes
 from minductor.analysis.strides import step_along
 from minductor.core.dtypes import BF16, F16, DType
@@ -80,6 +81,8 @@ class Touch(NamedTuple):
     is_store: bool = False
     passes: int = 1  # over a row in which it is needed
     times: int = 1  # loads or stores that are not the same
+    # where a step is None: whether it changes at few points only, at which a vector loop along the axis is cut
+    is_bent: bool = False
     spans: tuple[Span, ...] = ()  # by value that decides on the element; the places of no more elements differ
     starts: frozenset[Start] = AT_FIRST  # where they begin, one of each
 
@@ -190,25 +193,6 @@ def shape_of(
         known: accesses of other kernels to the same buffers; those of this kernel are added.
     """
     return _Reader(kernel, table, hints, {} if known is None else known).shape(is_gpu=is_gpu)
-
-
-def but_for_names(kernel: Kernel, table: Mapping[str, Buffer]) -> tuple[object, list[str]] | None:
-    """What decides the shape of a kernel but for the names of its storages, and these names.
-
-    None if it has masks or checks: what they hold has names of its own.
-    """
-    names: dict[str, int] = {}
-    facts: list[object] = []
-    for op in kernel.body.ops:
-        attrs: object = op.attrs
-        if isinstance(attrs, (Load, Store, Atomic)):
-            buffer = table[attrs.ref.storage]
-            number = names.setdefault(attrs.ref.storage, len(names))
-            attrs = type(attrs), number, attrs.index, buffer.dtype, buffer.size
-        elif isinstance(attrs, (Masked, Check)):
-            return None
-        facts.append((op.name, op.args, op.dtype, op.axes, attrs))
-    return (kernel.axes, tuple(facts)), list(names)
 
 
 def is_own(index: Expr, axes: tuple[Axis, ...], size: tuple[Expr, ...], hints: Hints) -> bool:
@@ -336,14 +320,15 @@ class _Reader:
             before = found.get(key)
             if before is None:
                 fixed = touch.size, touch.storage_bytes, touch.drawn
-                found[key] = Touch(touch[0], touch[1], steps, axes, *fixed, is_store, passes, 1, *touch[-2:])
+                found[key] = Touch(touch[0], touch[1], steps, axes, *fixed, is_store, passes, 1, *touch[-3:])
             elif not touch.starts <= before.starts or axes | before.axes != before.axes or passes > before.passes:
                 starts = before.starts | touch.starts
                 size = before.size  # those that data decide are elements of the same part
                 if not is_drawn:
                     size = min(before.storage_bytes, before.size // before.times * len(starts))
                 axes, passes = before.axes | axes, max(before.passes, passes)
-                found[key] = before._replace(axes=axes, passes=passes, times=len(starts), starts=starts, size=size)
+                rest = len(starts), before.is_bent and touch.is_bent, before.spans, starts
+                found[key] = Touch(*before[:3], axes, size, *before[5:8], passes, *rest)
         return tuple(found.values())
 
     def accesses(self) -> Iterator[tuple[int, Load | Store | Atomic]]:
@@ -372,9 +357,16 @@ class _Reader:
             part = min(whole, moved * reach)
             return Touch(storage, size, steps, 0, part, whole, max(1, reach), spans=spans, starts=starts), True
         starts = frozenset((start,))
-        made = Touch(storage, size, steps, 0, min(whole, moved * size), whole, starts=starts)
+        is_bent = None in steps and self.is_bent(index, steps)
+        made = Touch(storage, size, steps, 0, min(whole, moved * size), whole, is_bent=is_bent, starts=starts)
         self.known[storage, index] = made, False
         return made, False
+
+    def is_bent(self, index: Expr, steps: Steps) -> bool:
+        """Whether an index changes its formula at few points only of the axes along which its step is not constant."""
+        axes = zip(self.places[0], self.extents, steps, strict=True)
+        counts = [bends(index, symbol, extent) for symbol, extent, step in axes if step is None]
+        return all(count is not None and count <= MOST_CUTS for count in counts)
 
     def spans(self, index: Expr, itemsize: int) -> tuple[Span, ...]:
         """The values of an index that data decide; none if the index is no sum of multiples of them."""
@@ -632,8 +624,9 @@ def _used(touch: Touch, use: Touch, places: tuple[_Place, ...], axes: int, share
     spans = use.spans if use.drawn else touch.spans
     if spans and not use.drawn:
         spans = tuple(span._replace(axes=_along(span.axes, use, places)) for span in spans)
+    is_bent = (touch.is_bent or None not in touch.steps) and (use.is_bent or None not in use.steps)
     fixed = touch.storage, touch.itemsize, steps, axes
-    return Touch(*fixed, size, touch.storage_bytes, drawn, False, use.passes, len(starts), spans, starts)
+    return Touch(*fixed, size, touch.storage_bytes, drawn, False, use.passes, len(starts), is_bent, spans, starts)
 
 
 def _along(axes: int, use: Touch, places: Sequence[_Place]) -> int:
@@ -670,7 +663,8 @@ def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> Non
     ):
         return
     axes, size, passes, starts = old.axes | axes, max(old.size, size), max(old.passes, passes), old.starts | starts
-    found[key] = old._replace(axes=axes, size=size, passes=passes, times=len(starts), starts=starts)
+    rest = len(starts), old.is_bent and touch.is_bent, old.spans, starts
+    found[key] = Touch(*old[:3], axes, size, *old[5:8], passes, *rest)
 
 
 # --- reading

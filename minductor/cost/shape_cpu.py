@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from minductor.analysis.both_ways import ACCUMULATOR_BYTES, PART_ROWS
 from minductor.cost.seconds import Cost
-from minductor.cost.shape import WORD, Shape, Steps, Touch, Work
+from minductor.cost.shape import ROUND, WORD, Shape, Steps, Touch, Work
 from minductor.target import CpuMachine
 
 THREADS = (1, 16)  # with which a kernel is priced
@@ -65,32 +65,40 @@ class _Lines(NamedTuple):
     unforeseen: float = 0.0  # lines of main memory that the core does not fetch ahead
 
 
+class _Sharing(NamedTuple):
+    """How threads share a kernel: how many of them have something to do, and how many parallel loops it has."""
+
+    used: float
+    regions: int = 1
+
+
 class Demand(NamedTuple):
     """What a kernel takes of a CPU, whatever is around it.
 
-    `work`: seconds of the operations on one core. `lines`: None for a kernel without elements. `used`: how many threads
-    have something to do.
+    `work`: seconds of the operations on one core. `lines`: None for a kernel without elements. `ways`: how threads may
+    share the kernel.
     """
 
     work: float
     lines: _Lines | None
-    used: float
+    ways: tuple[_Sharing, ...] = ()
 
     def costs(self, machine: CpuMachine, around: int) -> tuple[Cost, ...]:
         """The cost for each number of THREADS; `around`: the bytes that the kernels before and after touch as well."""
-        work, lines, used = self
+        work, lines, ways = self
         if lines is None:
             return tuple(Cost(0.0, 0.0, 0.0, 0.0, machine.launch) for _ in THREADS)
         size = max(around, lines.size)
         alone = _cost(work, lines, size, 1, machine)
-        shared = _cost(work, lines, size, used, machine, machine.region * (1 + log2(THREADS[1])) / 5)
-        return alone, shared if shared.seconds < alone.seconds else alone
+        region = machine.region * (1 + log2(THREADS[1])) / 5
+        shared = [_cost(work, lines, size, used, machine, regions * region) for used, regions in ways]
+        return alone, min(alone, *shared, key=lambda cost: cost.seconds)
 
 
 def demand(shape: Shape, machine: CpuMachine) -> Demand:
     """What a kernel of this shape takes."""
     if not all(shape.extents):
-        return Demand(0.0, None, 1.0)
+        return Demand(0.0, None)
     made = _demand(shape, machine, _vector_axis(shape), is_staged=False)
     across = _across_rows(shape)
     if across is None:
@@ -101,7 +109,9 @@ def demand(shape: Shape, machine: CpuMachine) -> Demand:
 def _demand(shape: Shape, machine: CpuMachine, vector: int | None, *, is_staged: bool) -> Demand:
     """What a kernel takes whose vector loop runs along this axis. `is_staged`: what jumps along it is transposed."""
     work = _arithmetic(shape, machine, vector, is_staged=is_staged)
-    return Demand(work, _lines(shape, machine, vector, is_staged=is_staged), _used(shape, vector, THREADS[1]))
+    return Demand(
+        work, _lines(shape, machine, vector, is_staged=is_staged), tuple(_ways(shape, machine, vector, THREADS[1]))
+    )
 
 
 def _across_rows(shape: Shape) -> int | None:
@@ -121,7 +131,8 @@ def with_store(known: Demand, shape: Shape, store: Touch, machine: CpuMachine) -
     """What a kernel takes that also stores, given what it takes without; None where its loops might be others."""
     vector, lines = next(iter(shape.contiguous()), None), known.lines
     is_alike = any(touch.steps == store.steps for touch in shape.touches)
-    if lines is None or vector is None or shape.joined or store.drawn or store.steps[vector] != 1 or not is_alike:
+    is_other = shape.joined or store.drawn or _is_transposed_copy(shape)
+    if lines is None or vector is None or is_other or store.steps[vector] != 1 or not is_alike:
         return None
     fixed = store.itemsize, store.steps, store.storage_bytes, store.drawn, store.times
     count, places, *_ = _touched(shape.extents, *fixed)
@@ -130,7 +141,7 @@ def with_store(known: Demand, shape: Shape, store: Touch, machine: CpuMachine) -
     moved, more = 2 * count, min(count, places * machine.ahead_bytes / LINE)
     size, second, third, third_places, conflicts, memory, unforeseen = lines
     rest = third + moved, third_places + places, conflicts, memory + moved, unforeseen + more
-    return Demand(known.work, _Lines(size + count * LINE, second + moved, *rest), known.used)
+    return known._replace(lines=_Lines(size + count * LINE, second + moved, *rest))
 
 
 def _cost(work: float, lines: _Lines, size: float, used: float, machine: CpuMachine, region: float = 0.0) -> Cost:
@@ -154,22 +165,32 @@ def _vector_axis(shape: Shape) -> int | None:
     return next(iter((*shape.contiguous(), *reversed(range(len(shape.extents))))), None)
 
 
-def _used(shape: Shape, vector: int | None, threads: int) -> float:
-    """How many threads have something to do, on average."""
+def _ways(shape: Shape, machine: CpuMachine, vector: int | None, threads: int) -> Iterator[_Sharing]:
+    """How so many threads may share a kernel."""
     kept = shape.every & ~shape.joined
     count = float(shape.points(kept))
     if across := _across(shape, vector):  # threads share the rows
         most = ACCUMULATOR_BYTES // max(1, _accumulator_bytes(shape, across))
         parts = min(shape.points(across) // PART_ROWS, most, shape.points(shape.every) // PART)
-        count *= max(1, min(PARTS, parts))
-        return count / -(-count // threads)
-    if vector is not None and kept >> vector & 1:
-        length = shape.extents[vector]
-        count = count / length * -(-length // (COLUMNS if shape.joined else BLOCK))
-    if shape.joins and not (shape.walked_again or shape.scans):
-        wide = 1 if vector is None or shape.joined >> vector & 1 else min(shape.extents[vector], WIDE_COLUMNS)
-        count = max(count, min(PARTS, shape.points(shape.joined) * wide // PART))
-    return max(1.0, count / -(-count // threads))
+        yield _shared(count * max(1, min(PARTS, parts)), threads)
+        return
+    is_along = vector is not None and kept >> vector & 1
+    length = shape.extents[vector] if vector is not None and is_along else 1
+    yield _shared(count / length * -(-length // (COLUMNS if shape.joined else BLOCK)), threads)
+    wide = min(length, WIDE_COLUMNS)
+    parts = min(PARTS, shape.points(shape.joined) * wide // PART)
+    if not shape.joins or shape.scans or parts < 2:
+        return
+    if not shape.walked_again:
+        yield _shared(parts, threads)
+    elif _walked_bytes(shape, vector, wide) <= machine.second_bytes:  # else each pass finds them in no cache of a core
+        blocks = shape.points(kept) // length * -(-length // wide)  # one after the other
+        yield _shared(parts, threads, blocks * (shape.in_turn + 1))
+
+
+def _shared(count: float, threads: int, regions: int = 1) -> _Sharing:
+    """How threads share so many equal pieces, in so many parallel loops."""
+    return _Sharing(max(1.0, count / -(-count // threads)), regions)
 
 
 def _across(shape: Shape, vector: int | None) -> int:
@@ -195,6 +216,8 @@ def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None, *, is_sta
     """The seconds of all operations on one core, in the best of the usual loops."""
     if vector is None or (shape.scans and not shape.joined >> vector & 1):
         return _scalar(shape, machine, vector)
+    if _is_transposed_copy(shape):
+        return _scalar(shape, machine, vector) * WORD / machine.vector_bytes
     chained = shape.scans * machine.chain * machine.scalar * shape.points(shape.every)
     found = [_vectors(shape, machine, vector, is_staged=is_staged) + chained]
     if _gathers(shape, vector):
@@ -212,6 +235,20 @@ def _arithmetic(shape: Shape, machine: CpuMachine, vector: int | None, *, is_sta
     return min(found)
 
 
+def _is_transposed_copy(shape: Shape) -> bool:
+    """Whether a kernel only copies elements and transposes them, which is done by tiles in registers."""
+    if shape.joined or len(shape.touches) != 2:
+        return False
+    one, other = shape.touches
+    steps = (*one.steps, *other.steps)
+    is_plain = one.times == other.times == 1 and all([step is not None and step >= 0 for step in steps])
+    if not is_plain or one.is_store == other.is_store or 1 not in one.steps or 1 not in other.steps:
+        return False
+    rounding = ROUND if min(one.itemsize, other.itemsize) < WORD else 1
+    is_copy = sum([work.operations for work in shape.work]) in (2, 1 + rounding)
+    return is_copy and one.steps.index(1) != other.steps.index(1)
+
+
 def _scalar(shape: Shape, machine: CpuMachine, vector: int | None, sharing: int = 1) -> float:
     """The seconds in scalar loops, of which so many share what they compute of the same indices."""
     total, order = 0.0, _order(shape, vector)
@@ -227,7 +264,12 @@ def _scalar(shape: Shape, machine: CpuMachine, vector: int | None, sharing: int 
 
 def _gathers(shape: Shape, vector: int) -> bool:
     """Whether a vector takes elements from places that are computed one by one."""
-    return None in [touch.steps[vector] for touch in shape.touches]
+    return any([_is_gathered(shape, touch, vector) for touch in shape.touches])
+
+
+def _is_gathered(shape: Shape, touch: Touch, vector: int) -> bool:
+    """Whether an access is one of these; a loop is cut where few points bend it, unless it reduces along the axis."""
+    return touch.steps[vector] is None and (not touch.is_bent or bool(shape.joined >> vector & 1))
 
 
 def _vectors(
@@ -258,7 +300,7 @@ def _vectors(
         points = _times(shape, touch.axes, order) * touch.passes * touch.times
         if step is not None:
             total += points * strided * machine.operation
-        else:
+        elif _is_gathered(shape, touch, vector):
             narrow = touch.itemsize < WORD
             total += points * (machine.narrow_gather if narrow else machine.gather) * machine.operation
     return (
@@ -321,7 +363,7 @@ def _loops(shape: Shape, machine: CpuMachine, vector: int, *, is_staged: bool) -
     runs = (shape.in_turn + bool(shape.walked_again) if shape.joined >> vector & 1 else 1) or 1
     block = COLUMNS if shape.joined and not shape.joined >> vector & 1 else BLOCK
     count = shape.points(shape.every) / length * -(-length // block) * runs
-    is_short = is_staged or length * WORD <= 4 * machine.vector_bytes
+    is_short = is_staged or length * WORD <= 8 * machine.vector_bytes  # then the compiler unrolls it
     return count * (machine.scalar + (0.0 if is_short else machine.loop))
 
 
@@ -465,12 +507,17 @@ def _pieces(shape: Shape, touch: Touch, vector: int | None) -> float:
 
 def _row_bytes(shape: Shape, vector: int | None) -> float:
     """The bytes of a row that is read again; of a block of rows beside each other where columns are reduced."""
+    return _walked_bytes(shape, vector, COLUMNS)
+
+
+def _walked_bytes(shape: Shape, vector: int | None, wide: int) -> float:
+    """The bytes of a row that is read again; of so many rows beside each other where columns are reduced."""
     total = 0.0
     for touch in shape.touches:
         if touch.passes > 1:
             size = touch.itemsize * shape.points(shape.walked_again & touch.axes)
             if vector is not None and not shape.joined >> vector & 1 and touch.axes >> vector & 1:
-                size *= min(shape.extents[vector], COLUMNS)
+                size *= min(shape.extents[vector], wide)
             total += size
     return total
 

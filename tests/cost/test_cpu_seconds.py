@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from minductor.core.dtypes import BF16, F32, I64, DType
+from minductor.core.dtypes import BF16, F32, I8, I64, DType
 from minductor.core.expressions.expr import integer, symbol
 from minductor.cost.cpu_seconds import cpu_seconds
 from minductor.cost.kernel_seconds import fastest
@@ -91,6 +91,22 @@ def groups(channels: int) -> Program:
     b = Builder(at)
     total = b.reduce([b.load(x.ref, element(x, at), F32)], ["i1", "i3"], combine("sum", F32))
     b.store(out.ref, element(out, [at[0], at[2]]), total)
+    s.kernel(axes, b)
+    return s.done(out)
+
+
+def softmax(rows: int, length: int, mask: DType | None = None) -> Program:
+    """The softmax of rows, of elements times those of a mask of this type."""
+    s = Sketch()
+    x, out = s.input(rows, length), s.buffer([rows, length])
+    axes, at, b = s.loop([rows, length])
+    value = b.load(x.ref, element(x, at), F32)
+    if mask is not None:
+        where = s.input(rows, length, dtype=mask)
+        value = b.op("mul", value, b.cast(b.load(where.ref, element(where, at), mask), F32))
+    value = b.op("exp", b.op("sub", value, b.reduce([value], ["i1"], combine("max", F32))))
+    total = b.reduce([value], ["i1"], combine("sum", F32))
+    b.store(out.ref, element(out, at), b.op("div", value, total))
     s.kernel(axes, b)
     return s.done(out)
 
@@ -246,6 +262,19 @@ def test_starting_threads_costs_more_if_there_are_more(programs: dict[str, Made]
     one, many = (cost.launch - NOMINAL_CPU.launch for cost in costs(programs["vector"])["blocks"])
     assert many == pytest.approx(NOMINAL_CPU.region)
     assert 0 < one < many / 4
+
+
+def test_phases_do_not_hide_what_other_phases_wait_for() -> None:
+    """Rows from the cache run phase by phase; those from main memory run one by one, and compute while they load."""
+    near, far = (prices(made(softmax(rows, 64))) for rows in (2048, 1 << 17))
+    assert near["phases"] < near["rows"]
+    assert far["rows"] < far["phases"]
+
+
+def test_only_floats_of_16_bits_take_long_to_convert() -> None:
+    wide, narrow, half = (costs(made(softmax(2048, 64, mask)))["rows"][0].arithmetic for mask in (F32, I8, BF16))
+    assert narrow < 1.1 * wide
+    assert half > 1.1 * narrow
 
 
 def test_a_size_that_only_the_call_knows_counts_as_a_large_one() -> None:

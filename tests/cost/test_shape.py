@@ -9,7 +9,7 @@ import pytest
 
 from minductor.analysis.touch import Touches
 from minductor.core.dtypes import F32, F64, I64
-from minductor.core.expressions.expr import as_int, integer
+from minductor.core.expressions.expr import as_int, integer, maximum
 from minductor.cost.kernel_seconds import Prices
 from minductor.cost.seconds import Cost
 from minductor.cost.shape import MOVED, Shape, Span, Touch, and_stored, inlined, is_own, merged, shape_of
@@ -57,6 +57,9 @@ MADE: dict[str, Callable[[Sketch], Program]] = {
     "softmax of long rows": lambda s: softmax(s, (256, 32768), 1),
     "softmax of columns": lambda s: softmax(s, (512, 4096), 0),
     "a mean and a map": mean_and_map,
+    "softmax of few columns": lambda s: softmax(s, (256, 256), 0),
+    "softmax of short rows": lambda s: softmax(s, (1024, 64), 1),
+    "a transposed copy": lambda s: s.done(s.pointwise(lambda b, value: value, transpose(s.input(256, 256), 0, 1))),
     "a transpose": lambda s: s.done(s.op("add", transpose(s.input(1024, 1024), 0, 1), s.input(1024, 1024))),
     "a small kernel": lambda s: s.done(s.op("neg", s.input(16, 16))),
 }
@@ -300,6 +303,44 @@ def test_a_costly_value_is_repeated_between_two_loops_that_threads_share() -> No
 def test_a_short_contiguous_axis_is_unrolled() -> None:
     """The vector loop runs along the axis beside it, so what does not vary along it is computed by vectors."""
     assert added((512, 1024, 2), (512, 1024, 1)) < added((512, 1024, 8), (512, 1024, 1))
+
+
+def shifted(rows: int, length: int, *, is_summed: bool, is_padded: bool) -> float:
+    """The operations in seconds of a kernel that loads the element before each one, or its sum along the row.
+
+    `is_padded`: before the first element there is the first one again, not the last one of the row before.
+    """
+    s = Sketch()
+    x, out = s.input(rows, length), s.buffer([rows] if is_summed else [rows, length])
+    axes, at, b = s.loop([rows, length])
+    before = maximum(at[1] - 1, 0) if is_padded else at[1] - 1
+    value = b.load(x.ref, length * at[0] + before, F32)
+    kept = at[:1] if is_summed else at
+    b.store(out.ref, element(out, kept), b.reduce([value], ["i1"], combine("sum", F32)) if is_summed else value)
+    s.kernel(axes, b)
+    return cost(s.done(out)).arithmetic
+
+
+def test_a_loop_is_cut_where_an_index_changes_its_formula_unless_it_sums_along_the_axis() -> None:
+    plain, padded = (shifted(512, 2048, is_summed=False, is_padded=is_padded) for is_padded in (False, True))
+    assert padded == pytest.approx(plain, rel=0.05)
+    plain, padded = (shifted(512, 2048, is_summed=True, is_padded=is_padded) for is_padded in (False, True))
+    assert padded > 2 * plain
+
+
+def test_threads_share_columns_that_are_walked_again_if_they_stay_in_the_cache() -> None:
+    """Larger ones leave it before the next pass begins, so threads share blocks of columns."""
+    for rows, is_shared in ((256, True), (8192, False)):
+        program = softmax(Sketch(), (rows, 256), 0)
+        program = fuse(inline(program, CPU), CPU)
+        alone, shared = (sum(each) for each in zip(*map(_seconds(program), shapes(program, CPU)), strict=True))
+        assert (len(program.nodes) == 1) == is_shared
+        assert shared < 0.6 * alone
+
+
+def _seconds(program: Program) -> Callable[[Shape], tuple[float, ...]]:
+    known = prices(program, CPU)
+    return lambda shape: tuple(each.seconds for each in known._cost(shape, 0))
 
 
 def test_what_a_walk_over_columns_needs_of_each_column_is_computed_in_each_row() -> None:

@@ -10,10 +10,11 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minductor.analysis.bends import MOST_CUTS
 from minductor.core.expressions.expr import Expr, evaluate, integer, linear, maximum, minimum, symbol
 from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.nodes import Axis
-from minductor.passes.schedule.cut import MOST, points
+from minductor.passes.schedule.cut import points
 
 AXIS, OTHER = symbol("i", "axis"), symbol("j", "axis", 0, 3)
 SIZE = symbol("s", "size", 1)
@@ -36,7 +37,7 @@ def joined(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
 def test_each_piece_has_the_same_places(index: Expr, extent: Expr) -> None:
     extents = {AXIS: extent, OTHER: integer(4)}
     cuts = points([index], Axis(AXIS, extent), extents)
-    assert len(cuts) <= MOST
+    assert len(cuts) <= MOST_CUTS
     pieces = [(*ends, simplify_between(index, AXIS, *ends, extents)) for ends in pairwise((integer(0), *cuts, extent))]
     for size in (1, 2, 5, 33):
         done = 0

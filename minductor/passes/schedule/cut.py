@@ -2,8 +2,8 @@
 
 Takes a schedule and its kernel. Gives the schedule in which a vector loop names the points where it is cut: where a
 minimum or maximum in an index changes to another argument (as in reflection padding), or an integer quotient to the
-next number. Refuses nothing. A loop stays whole if it would need more than MOST cuts, is longer than LONG operations,
-sums along the loop, or if data decide the points.
+next number. Refuses nothing. A loop stays whole if it would need more than MOST_CUTS cuts, is longer than LONG
+operations, sums along the loop, or if data decide the points.
 
 A call may bring so short an axis that one cut lies before another: a window of three elements is cut at 1 and at n - 2.
 The piece between them is then empty, and the next one begins where the pieces before it ended.
@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from minductor.analysis.bends import MOST_CUTS
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import (
     Expr,
@@ -41,7 +42,6 @@ from minductor.core.expressions.rewrite import simplify_between
 from minductor.ir.program.loops import Loop, Schedule, edited
 from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Body, Kernel, Load, Store, all_ops
 
-MOST = 4  # cuts of a loop
 LONG = 64  # operations of a loop; the text of a longer one is not repeated for each piece
 
 Extents = Mapping[Symbol, Expr]
@@ -65,11 +65,11 @@ def _cut(loop: Loop, kernel: Kernel) -> tuple[Loop]:
 
 
 def points(indices: Sequence[Expr], axis: Axis, extents: Extents) -> tuple[Expr, ...]:
-    """The points at which an axis is cut, in order; empty if they are more than MOST."""
+    """The points at which an axis is cut, in order; empty if they are more than MOST_CUTS."""
     bent = [index for index in indices if linear(index, [axis.symbol]) is None]
     for is_short in (True, False):
         found = _between(bent, axis.symbol, integer(0), axis.extent, extents, is_short=is_short)
-        if len(found) <= MOST:
+        if len(found) <= MOST_CUTS:
             return tuple(found)
     return ()
 
@@ -93,7 +93,7 @@ def _between(
         is_between = at not in (start, stop) and at_least(at - start, 0, extents) and at_least(stop - at, 0, extents)
         if not is_between and is_short and as_int(stop - start) is None:
             is_between = not at_least(start - at, 0, extents) and at_least(stop - at, 1, extents)
-        if is_between and deep <= MOST:
+        if is_between and deep <= MOST_CUTS:
             before = _between(inside, axis, start, at, extents, deep + 1, is_short=is_short)
             return [*before, at, *_between(inside, axis, at, stop, extents, deep + 1, is_short=is_short)]
     return []

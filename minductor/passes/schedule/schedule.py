@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from minductor.core.expressions.hints import Hints
+from minductor.cost.but_for_names import but_for_names
 from minductor.cost.kernel_seconds import fastest
-from minductor.cost.shape import but_for_names
 from minductor.heuristics.features import features_of
 from minductor.heuristics.learned import learned
 from minductor.ir.program.dots import find_dots
