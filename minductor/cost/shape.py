@@ -663,6 +663,8 @@ def _add_touch(found: dict[tuple[str, bool, Steps], Touch], touch: Touch) -> Non
     ):
         return
     axes, size, passes, starts = old.axes | axes, max(old.size, size), max(old.passes, passes), old.starts | starts
+    if not touch.drawn | old.drawn:
+        size = max(size, min(old.storage_bytes, max(old.size // old.times, touch.size // touch.times) * len(starts)))
     rest = len(starts), old.is_bent and touch.is_bent, old.spans, starts
     found[key] = Touch(*old[:3], axes, size, *old[5:8], passes, *rest)
 

@@ -180,6 +180,21 @@ def test_elements_that_lie_apart_are_computed_for_each() -> None:
     assert sum(work.functions for work in once.work) == 3 * sum(work.functions for work in exp.work)
 
 
+def test_slices_of_one_buffer_are_as_many_bytes_behind_a_producer_as_read_at_once() -> None:
+    """As the gates of a cell are: three quarters of a row, which move alike and begin elsewhere."""
+    s = Sketch()
+    gates = s.input(16, 1024)
+    parts = [s.op("exp", narrow(gates, 1, 256 * number, 256)) for number in range(3)]
+    program = s.done(s.op("add", s.op("add", parts[0], parts[1]), parts[2]))
+    (first, second, third, add, last), table = shapes(program, GPU), program.real_table()
+    stores = [next(touch.storage for touch in shape.touches if touch.is_store) for shape in (first, second, third, add)]
+    together = inlined(inlined(inlined(last, add, stores[3]), first, stores[0]), second, stores[1])
+    together = inlined(together, third, stores[2])
+    whole = shape_of(only(inline(program, GPU)), table, program.hints, is_gpu=True)
+    loaded = [next(touch.size for touch in each.touches if touch.storage == "arg0") for each in (together, whole)]
+    assert loaded == [3 * 16 * 256 * 4] * 2
+
+
 def test_the_store_and_the_load_of_a_value_are_spared_once() -> None:
     """Also where a producer computes with values of several sizes."""
     s = Sketch()
