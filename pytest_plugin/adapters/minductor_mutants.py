@@ -41,6 +41,7 @@ VALUE_LAYOUTS = "minductor.frontend.rewrites.value_layouts"
 LAYOUT_CHANGES = "minductor.frontend.rewrites.layout_changes"
 FROZEN_CALL = "minductor.runtime.launch.frozen_call"
 SPLIT_FROZEN = "minductor.frontend.freezing.split_frozen_graph"
+FOLDED_SIZES = "minductor.frontend.rewrites.folded_sizes"
 GRAPHS = "minductor.runtime.graphs"
 GRAPH_PARTITION, GRAPH_POOL = f"{GRAPHS}.graph_partition", f"{GRAPHS}.graph_pool"
 GRAPH_CHAIN = f"{GRAPHS}.graph_chain"
@@ -247,7 +248,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("pad-wrong-part", PAD, "replace", "dim, 0, size)", "dim, pad, size + pad)"),
     Mutant(
         "one-byte-weights-copied",
-        SPLIT_FROZEN,
+        FOLDED_SIZES,
         "_is_widened_bytes",
         "return is_widened and",
         "return False and",
