@@ -47,6 +47,20 @@ def test_rows_are_copied_as_they_are(compiled: Compile, dtype: torch.dtype, dyna
         assert compiled.device.kind != "cpu" or calls(run, "md_copy_row(")
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_elements_that_data_place_one_by_one_are_no_row(compiled: Compile, dynamic: bool) -> None:
+    """Each column takes the row that its own index names, of few columns, whose indices are kept for all rows."""
+    for length in (17, 40, 2100):
+        x, at = values(torch.uint8, 3, length, 2), torch.tensor([length - 1, 1])
+        sizes = values(torch.float32, 2, 3).sin()
+
+        def fn(x: Tensor, at: Tensor, sizes: Tensor) -> Tensor:
+            rows = at + torch.linalg.vector_norm(sizes, dim=1).long() % 1
+            return torch.take_along_dim(x, rows.expand_as(x) % x.shape[-2], -2)
+
+        compiled(fn, x, at, sizes, dynamic=dynamic, grad=False)
+
+
 ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
     "matrix": lambda x: x.t().contiguous(),
     "images": lambda x: x.unflatten(0, (2, -1)).movedim(1, -1).contiguous(),

@@ -1,8 +1,8 @@
 """Calls of md_copy_row: a vector loop that only copies elements in a row.
 
 Takes a loop, the ops by position, the values and where the loop begins and ends. Gives the calls that replace the loop,
-one for each store. Refuses (by giving none) a loop that computes or converts, elements that do not lie in a row, and
-storages that the loop also writes.
+one for each store. Refuses (by giving none) a loop that computes or converts, elements that do not lie in a row, also
+where data decide on each of them, and storages that the loop also writes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_values import Values
-from minductor.core.expressions.expr import Expr, linear, substitute, symbol
+from minductor.core.expressions.expr import Expr, free_symbols, linear, substitute, symbol
 from minductor.ir.program.loops import Loop
-from minductor.ir.program.nodes import Load, Op, Store
+from minductor.ir.program.nodes import Check, Load, Op, Store
 
 
 def row_copies(loop: Loop, ops: Sequence[Op], values: Values, ends: tuple[str, str]) -> Mapping[int, str]:
@@ -23,6 +23,13 @@ def row_copies(loop: Loop, ops: Sequence[Op], values: Values, ends: tuple[str, s
     loads = {p for p, op in inside.items() if isinstance(op.attrs, Load) and inside.keys().isdisjoint(op.args)}
     is_plain = loop.kind == "vector" and not loop.lanes and not loop.is_whole and len(inside) == len(loop.body)
     if not is_plain or inside.keys() != loads | stores.keys() or {op.args[0] for op in stores.values()} != loads:
+        return {}
+    places = {op.attrs.symbol for op in ops if isinstance(op.attrs, Check) and loop.axis in op.axes}
+    if any(
+        not places.isdisjoint(free_symbols(op.attrs.index))
+        for op in inside.values()
+        if isinstance(op.attrs, Load | Store)
+    ):
         return {}
     read = {op.attrs.ref.storage for op in inside.values() if isinstance(op.attrs, Load)}
     written = {op.attrs.ref.storage for op in inside.values() if isinstance(op.attrs, Store)}
