@@ -7,7 +7,7 @@ change the graph, under names such as `lower.fold_copies`. They are:
 - `move_scalars.py`: copies tensors of one element from the CPU to the GPU that uses them;
 - `inline_control_deps.py`: replaces a call of `minductor_control_deps` by the operations that it orders;
 - `fold_copies.py`: writes a value into a window directly, without a copy of it in the window's layout;
-- `share_windows.py`: lets equal windows of one tensor be one node;
+- `share_windows.py`: lets equal views of one tensor be one node;
 - `select_real_imag.py`: turns `view_as_real(z)[..., 0]` into `real(z)`;
 - `share_row_interpolation.py`: interpolates each image row once in bilinear resizing;
 - `dead_code.py`: drops nodes that nothing uses.

@@ -16,29 +16,11 @@ from minductor.frontend.capture.argument_trees import substitute
 from minductor.frontend.capture.captured_graph import Arg, Graph, Node, NodeRef
 from minductor.target import Env
 
-_VIEWS = frozenset(
-    (
-        "getitem",
-        *(
-            f"aten.{name}"
-            for name in (
-                "as_strided.default",
-                "diagonal.default",
-                "permute.default",
-                "select.int",
-                "slice.Tensor",
-                "split.Tensor",
-                "split_with_sizes.default",
-                "squeeze.dim",
-                "t.default",
-                "transpose.int",
-                "unbind.int",
-                "unsqueeze.default",
-                "view.default",
-            )
-        ),
-    )
+_NAMES = (
+    "as_strided.default diagonal.default permute.default select.int slice.Tensor split.Tensor split_with_sizes.default"
+    " squeeze.dim t.default transpose.int unbind.int unsqueeze.default view.default"
 )
+_VIEWS = frozenset(("getitem", *(f"aten.{name}" for name in _NAMES.split())))
 
 
 def share_windows(graph: Graph, env: Env) -> Graph:

@@ -103,6 +103,18 @@ def test_nothing_is_copied_to_write_one_place_of_a_cache() -> None:
     assert [b.name for b in seen.program.buffers if as_int(count(b.size)) in {96, 192, 384} and b.kind == "local"] == []
 
 
+def test_strides_that_nobody_sees_make_no_copy() -> None:
+    """Half of each row is written, and eager's functional write would give it contiguous."""
+
+    def fn(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        keys, _ = cache.chunk(2, -1)
+        keys.index_copy_(1, at, new)
+        return cache.sum()
+
+    seen = compiled(fn, randn(3, 8, 6), torch.tensor([5]), randn(3, 1, 3))
+    assert [3, 8, 3] not in locals_of(seen.program)
+
+
 def keeps_old_window(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     old = x[1][2:4]
     kept = old.relu()
