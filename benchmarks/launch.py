@@ -22,7 +22,8 @@ import torch
 
 from minductor.runtime.build.probe import probe
 from minductor.runtime.build.toolchain import EXPORT, Toolchain, Unit
-from minductor.runtime.launch.cuda import Driver, Launch, bind, launcher_text, steps
+from minductor.runtime.launch.cuda import Driver, Launch, bind, steps
+from minductor.runtime.launch.gpu import build_launcher
 from minductor.runtime.launch.load import ENTRY_PRELUDE, entry, load_library, threads
 
 CALLED = f"""
@@ -141,7 +142,7 @@ def gpu_calls(folder: Path, toolchain: Toolchain) -> Mapping[str, tuple[str, dic
     command = [*toolchain.compiler.command, "-O2", "-shared", "-fPIC", str(fake), "-o", str(folder / "driver.so")]
     subprocess.run(command, check=True)
     driver = Driver(str(folder / "driver.so"))
-    toolchain.compile([Unit("cuda_launch", launcher_text())], folder / "launcher.so")
+    build_launcher(toolchain, folder / "launcher.so")
     launcher = load_library(folder / "launcher.so")
     driver.connect(launcher)
     about = Launch("k", "pppii", steps(("n", 1023, "+", 1024, "//"), {"n": 3}), 128)

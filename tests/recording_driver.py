@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.runtime.graphs.graph_driver import RecordFailed, Stream
+from minductor.runtime.graphs.graph_driver import RecordFailed, Stream, lie_there
 
 STREAM = Stream(0, 0)
 
@@ -43,6 +43,7 @@ class RecordingDriver:
     devices: list[str] = field(default_factory=list[str])
     pools: int = 0
     marks: int = 0  # how often the program marked a step
+    outside_places: set[int] = field(default_factory=set[int])  # where storages lie that are in no pool
 
     def current_stream(self, device: str) -> Stream:
         self.devices.append(device)
@@ -71,17 +72,25 @@ class RecordingDriver:
         self.asked.append(("record", made.number, pool))
         return made, results
 
+    def outside(self, stream: Stream, make: Callable[[], Tensor]) -> Tensor:
+        made = make()
+        self.outside_places.add(made.untyped_storage().data_ptr())
+        return made
+
     def replay(self, graph: Any) -> None:
         self.asked.append(("replay", graph.number))
-        own = {x.untyped_storage().data_ptr() for x in (*graph.results, *graph.inputs)}
+        kept = {x.untyped_storage().data_ptr() for x in (*graph.results, *graph.inputs)} | self.outside_places
         for later in self.recorded[graph.number + 1 :]:
             if later.pool == graph.pool:
                 for result in later.results:
-                    if result.untyped_storage().data_ptr() not in own and result.is_floating_point():
+                    if result.untyped_storage().data_ptr() not in kept and result.is_floating_point():
                         result.fill_(float("nan"))
         for place, result in zip(graph.results, graph.run(), strict=True):
             if result.data_ptr() != place.data_ptr():
                 place.copy_(result)
+
+    def lie_there(self, numbers: Sequence[int], addresses: Sequence[int]) -> Callable[..., bool]:
+        return lie_there(numbers, addresses)
 
     def copy(self, into: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         self.asked.append(("copy", len(into)))

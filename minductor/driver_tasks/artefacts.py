@@ -227,7 +227,8 @@ class Artefacts:
         context = TracingContext.try_get()
         chain = self._chains.get(context) if context is not None else None
         if chain is None:
-            chain = GraphChain(self._graph_driver or TorchDriver(), warn, tell, static_indices())
+            driver = self._graph_driver or TorchDriver(partial(self.gpu.lie_there, self.store_of(env)))
+            chain = GraphChain(driver, warn, tell, static_indices())
             if context is not None:
                 self._chains[context] = chain
         return chain.of_wrapper(where, saved_from(role), are_gradients=role == "backward")

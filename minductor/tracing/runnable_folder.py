@@ -115,12 +115,14 @@ def _operators(graph: Graph) -> Iterator[str]:
 def names(file: str) -> dict[str, Any]:
     """The global names that the wrapper in `file` uses and does not import: its kernels and constants."""
     from minductor.runtime.graphs.graph_chain import all_given, uncaptured
+    from minductor.runtime.graphs.graph_results import new_result
     from minductor.runtime.launch.load import threads
     from minductor.runtime.tune.tune import by_default
 
     folder, about = Path(file).parent, _about_with_operators(file)
     found = {"kernels": _kernels(folder, about), "threads": threads(), "choose": by_default, "events": list[Any]()}
-    return {**found, "graphs": uncaptured, "given": all_given, **_constants(folder)}
+    graphs = {"graphs": uncaptured, "given": all_given, "empty_result": new_result}
+    return {**found, **graphs, **_constants(folder)}
 
 
 def native_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:

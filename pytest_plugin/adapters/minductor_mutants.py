@@ -44,7 +44,7 @@ SPLIT_FROZEN = "minductor.frontend.freezing.split_frozen_graph"
 FOLDED_SIZES = "minductor.frontend.rewrites.folded_sizes"
 GRAPHS = "minductor.runtime.graphs"
 GRAPH_PARTITION, GRAPH_POOL = f"{GRAPHS}.graph_partition", f"{GRAPHS}.graph_pool"
-GRAPH_CHAIN = f"{GRAPHS}.graph_chain"
+GRAPH_CHAIN, GRAPH_RESULTS = f"{GRAPHS}.graph_chain", f"{GRAPHS}.graph_results"
 RECORDING = f"{GRAPHS}.graph_recording"
 PARTITIONS = "minductor.codegen.wrapper.wrapper_partitions"
 CPP_CALLS = "minductor.codegen.wrapper.wrapper_cpp_calls"
@@ -403,7 +403,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "step) if False else None",
     ),
     Mutant("graph-inputs-not-copied", RECORDING, "Recording.replay", "if numbers:", "if not numbers:"),
-    Mutant("graph-moved-input-unseen", RECORDING, "Recording.moved", "if found == self.addresses", "if found"),
+    Mutant("graph-moved-input-unseen", RECORDING, "Recording.moved", "if self._lie", "if True or self._lie"),
     Mutant(
         "graph-moves-not-counted",
         GRAPH_PARTITION,
@@ -431,10 +431,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "graph-old-results-silent",
         GRAPH_PARTITION,
-        "CapturedPartition._is_blocked",
+        "CapturedPartition._is_held",
         "if lent.step < step:",
         "if lent.step > step:",
     ),
+    Mutant("graph-own-result-overwritten", RECORDING, "Take.held", "if lent.is_held", "if False"),
+    Mutant("graph-third-take-lent", RECORDING, "Recording.replay", "== MOST_TAKES", "== 1 << 20"),
+    Mutant("graph-saved-outside", GRAPH_CHAIN, "WrapperGraphs.empty_result", "last >= self.results", "False"),
+    Mutant("graph-gradient-taken-back", GRAPH_POOL, "Lent.lend", "FOREVER if self._keeps else step", "step"),
+    Mutant("graph-result-in-pool", GRAPH_RESULTS, "ResultMemory.empty", "if stream is None", "if True"),
+    Mutant("graph-take-by-a-cold-thread", GRAPH_PARTITION, "CapturedPartition._take", " or not case.ran.value", ""),
     Mutant("graph-sizes-alike", GRAPH_PARTITION, "CapturedPartition._case", "*args[self.about.tensors :]", "*args[:0]"),
     Mutant("graph-streams-alike", GRAPH_PARTITION, "CapturedPartition._case", "key = (stream,", "key = (0,"),
     Mutant("partition-write-forgotten", PARTITIONS, "_kept_roots", "not given.is_donated", "given.is_donated"),

@@ -59,12 +59,16 @@ class CountingDriver(TorchDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.records = self.replays = 0
+        self.records = self.replays = self.copies = 0
 
     def record(self, run: Callable[[], Tensors], pool: Any, stream: Stream) -> tuple[Any, Tensors]:
         made = super().record(run, pool, stream)
         self.records += 1
         return made
+
+    def copy(self, into: Tensors, values: Tensors) -> None:
+        self.copies += 1
+        super().copy(into, values)
 
     def replay(self, graph: Any) -> None:
         self.replays += 1
@@ -175,7 +179,38 @@ def test_moved_inputs_are_copied(compiled: Callable[..., Any], driver: CountingD
     held = [call(x) for x in xs]
     for out, x in zip(held, xs, strict=True):
         torch.testing.assert_close(out, torch.softmax(x @ weight, -1), rtol=1e-3, atol=1e-3)
-    assert driver.records == 1 and driver.replays == 7
+    assert driver.records == 3 and driver.replays == 7  # results that are held have takes of their own
+
+
+def test_results_are_copied_only_if_two_are_held(
+    compiled: Callable[..., Any], driver: CountingDriver, device: Device
+) -> None:
+    call, x = compiled(lambda x: torch.softmax(x, -1)), torch.randn(64, 512, device=device)
+    made = call(x)
+    for _ in range(8):
+        x.normal_()
+        made = call(x)
+        torch.testing.assert_close(made, torch.softmax(x, -1))
+    assert (driver.records, driver.replays, driver.copies) == (2, 8, 0)
+    kept = [(x.normal_().clone(), call(x)) for _ in range(6)]
+    for given, made in kept:
+        torch.testing.assert_close(made, torch.softmax(given, -1))
+    assert driver.records == 3 and driver.copies in {4, 5}  # `made` is held at first
+
+
+def test_an_overwritten_result_is_an_error_for_another_compiled_function(
+    compiled: Callable[..., Any], device: Device
+) -> None:
+    """Kernels find the memory of their inputs in C, where torch throws."""
+    call, x = compiled(lambda x: x.sin() * 2), torch.randn(64, device=device)
+    other = torch.compile(lambda x: x.cos() + 1, backend="minductor")
+    held: list[Tensor] = []
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        held.append(call(x))
+    torch.testing.assert_close(other(held[-1]), held[-1].cos() + 1)
+    with pytest.raises(RuntimeError, match="was overwritten by the replay of a CUDA graph"):
+        other(held[1])
 
 
 def test_changing_sizes(compiled: Callable[..., Any], driver: CountingDriver, device: Device) -> None:

@@ -113,8 +113,8 @@ ELEMENTWISE = """program inference
 """
 
 
-def takes_over(text: str) -> bool:
-    plan = plan_of(text)
+def takes_over(text: str, env: Env = ENV) -> bool:
+    plan = memory(parse_program(text), env)
     verify_plan(plan)
     return not lines(plan, AllocateLine)
 
@@ -125,6 +125,18 @@ def test_an_elementwise_kernel_writes_over_its_dying_operand() -> None:
     launch = next(line for line in plan.lines if isinstance(line, LaunchLine))
     assert launch.tensors == ("arg0",)
     assert not takes_over(ELEMENTWISE.replace(" donated", ""))
+
+
+def test_a_result_of_a_cuda_graph_lies_in_no_storage_that_the_plan_does_not_allocate() -> None:
+    """What a forward graph saved lies in the pool of the graphs, from where a result would be copied."""
+    graphs = Env(Options(cudagraphs=True), by_name("cpu"))
+    assert not takes_over(ELEMENTWISE, graphs)
+    text = chain(4).replace("cpu\n  buffer", "cpu donated\n  buffer", 1)
+    plan = memory(parse_program(text), graphs)
+    verify_plan(plan)
+    reused = {line.name: line.old for line in plan.lines if isinstance(line, ReuseLine)}
+    assert reused == {"buf0": "arg0", "buf2": "buf0", "buf3": "buf1"} and lines(plan, AllocateLine) == ["buf1", "buf4"]
+    assert lines(plan_of(text), AllocateLine) == ["buf1"]
 
 
 def test_another_index_or_dtype_or_size_keeps_them_apart() -> None:

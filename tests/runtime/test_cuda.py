@@ -41,12 +41,22 @@ from minductor.ir.artefact.launch_metadata import (
 from minductor.ir.artefact.winner import WINNER, Winner
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler, probe
-from minductor.runtime.build.toolchain import Toolchain, Unit
+from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
+from minductor.runtime.graphs import graph_driver
 from minductor.runtime.launch import launch
 from minductor.runtime.launch.counters import IN_GRAPHS, Counters
-from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
-from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, cubin_name, launch_of
+from minductor.runtime.launch.cuda import Driver, evaluate, lie_there, steps
+from minductor.runtime.launch.gpu import (
+    BINARIES,
+    DESCRIPTOR,
+    Binary,
+    Gpu,
+    Kernels,
+    build_launcher,
+    cubin_name,
+    launch_of,
+)
 from minductor.runtime.launch.launch import KERNELS
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.store.store import Entry, Store
@@ -103,7 +113,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Fake:
 @pytest.fixture(scope="module")
 def launcher(fake: Fake, tmp_path_factory: pytest.TempPathFactory) -> Library:
     out = tmp_path_factory.mktemp("launcher") / "launcher.so"
-    Toolchain(probe(), os.environ).compile([Unit("cuda_launch", launcher_text())], out)
+    build_launcher(Toolchain(probe(), os.environ), out)
     library = load_library(out)
     fake.driver.connect(library)
     return library
@@ -397,6 +407,29 @@ def test_what_the_driver_refuses_is_raised(fake: Fake, way: Library | None) -> N
     with pytest.raises(RuntimeError, match="CUDA error: unknown"):
         run(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
     run(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
+
+
+def test_a_tensor_whose_memory_torch_refuses_is_an_error(fake: Fake, way: Library | None) -> None:
+    """As of a result that a CUDA graph has overwritten; torch throws, and C++ must not let it through."""
+    x, before = torch.ones(4), fake.number("launches")
+    torch._C._set_throw_on_mutable_data_ptr(x)
+    with pytest.raises(RuntimeError, match="data pointer"):
+        bound(fake, way)(x, torch.ones(4), 9, 0.0, STREAM)
+    assert fake.number("launches") == before
+
+
+def test_whether_tensors_lie_where_they_lay(way: Library | None) -> None:
+    xs = [torch.ones(4) for _ in range(5)]
+    numbers, addresses = [3, 0, 4], [xs[number].data_ptr() for number in (3, 0, 4)]
+    ask = graph_driver.lie_there(numbers, addresses) if way is None else lie_there(way, numbers, addresses)
+    assert ask(*xs) is True
+    assert ask(xs[0], torch.ones(4), 7, xs[3], xs[4]) is True  # nobody asked for the others
+    for number in (0, 3, 4):
+        others = [torch.ones(4) if place == number else x for place, x in enumerate(xs)]
+        assert ask(*others) is False
+    torch._C._set_throw_on_mutable_data_ptr(xs[4])
+    with pytest.raises(RuntimeError, match="data pointer"):
+        ask(*xs)
 
 
 def test_a_thread_without_a_context_takes_the_one_of_the_tensors_device(fake: Fake, launcher: Library) -> None:

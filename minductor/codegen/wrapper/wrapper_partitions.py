@@ -29,7 +29,9 @@ class PartitionFunction:
     `inputs`: for each of `tensors` the input of the graph in whose storage it lies, or "".
     `above`: lines that `call` runs before it calls the function. `dropped`: the names that `call` deletes behind it.
     `written`: those of `tensors` that the function writes and that somebody reads behind it. `nodes`: for each result
-    an ATen node that computes it, or "". `end`: the number, in the plan, of the first line behind the partition.
+    an ATen node that computes it, or "". `kept`: by the name of a storage that it allocates and that only the caller
+    uses behind it, the number of the last value in it that the graph returns. `end`: the number, in the plan, of the
+    first line behind the partition.
     """
 
     number: int
@@ -43,6 +45,7 @@ class PartitionFunction:
     dropped: tuple[str, ...]
     written: tuple[str, ...]
     nodes: tuple[str, ...]
+    kept: Mapping[str, int]
     end: int
 
     @property
@@ -134,8 +137,19 @@ def _function(
         tuple(sorted(gone - made.keys())),
         tuple(name for name in tensors if name in changed and owners.get(name, name) in kept),
         tuple(_node(body, name, roots, written) for name in results),
+        _kept_results(plan, body, end, owners),
         end,
     )
+
+
+def _kept_results(plan: Plan, body: Sequence[Line], end: int, owners: Mapping[str, str]) -> dict[str, int]:
+    """`PartitionFunction.kept`; `owners`: as `_roots` gives them, of the plan."""
+    calls = (lines.LaunchLine, lines.DispatchLine, lines.ExternLine, lines.ReuseLine, lines.LayoutLine)
+    later = {owners.get(name, name) for line in plan.lines[end:] if isinstance(line, calls) for name in _named(line)}
+    own = {line.name for line in body if isinstance(line, lines.AllocateLine)} - later
+    values = [value for line in plan.lines[end:] if isinstance(line, lines.ReturnLine) for value in line.values]
+    lies_in = {number: owners.get(name, name) for number, value in enumerate(values) for name in tensor_names((value,))}
+    return {name: number for number, name in lies_in.items() if name in own}
 
 
 def _roots(block: Iterable[Line]) -> dict[str, str]:

@@ -5,7 +5,7 @@ runtime/launch/launch.py: `kernels` (from symbol to function), `threads`, `choos
 constants, and the user's lines in `places`, where the text has ATen nodes. A kernel takes the current stream of its
 GPU, or a number of threads on a CPU. Each launch and operator call stands below a comment with its handle and its ATen
 nodes. Under the option `cudagraphs` a partition that can be captured is a function; `graphs` makes of it what `call`
-calls, and `given` makes of the results what the caller may keep.
+calls, `empty_result` the storage of a result, and `given` makes of the results what the caller may keep.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class _Emitter:
         self.stale: frozenset[str] = frozenset()  # the storages that the text fills with zeros
         self.has_graphs = env.options.cudagraphs and bool(plan.partitions)
         self.functions: list[str] = []  # the lines of the functions of partitions
+        self.kept: Mapping[str, int] = {}  # `PartitionFunction.kept` of the one that is printed
         self.variants: list[str] = []  # the lines of the functions that run variants
         self.dispatched: dict[str, str] = {}  # by the digest of a dispatch the function that it calls
         self.places: list[
@@ -211,12 +212,12 @@ class _Emitter:
 
     def partition_call(self, function: PartitionFunction, stored: Collection[str]) -> Iterator[str]:
         """The call of a partition's function, which joins the module."""
-        scope, self.stream = self.scope, ""
+        scope, self.stream, self.kept = self.scope, "", function.kept
         given = ", ".join((*function.tensors, *function.numbers))
         results = ", ".join(function.results)
         comma = "," * (len(function.results) == 1)
         inner = [*self.count_threads(function.body), *self.block(function.body, stored, {})]
-        self.scope, self.stream = scope, ""
+        self.scope, self.stream, self.kept = scope, "", {}
         self.functions += ["", "", f"def {function.name}({given}):", *inner, f"    return ({results}{comma})"]
         written = tuple(function.tensors.index(name) for name in function.written)
         self.functions += ["", "", f"captured_{function.number} = graphs("]
@@ -288,7 +289,9 @@ class _Emitter:
     def allocate(self, line: lines.AllocateLine) -> Iterator[str]:
         """An allocation, by torch's fast function for the CPU or the current GPU where there is one."""
         given = f"{self.sizes(line.size)}, {self.sizes(line.stride)}"
-        if line.device == "cpu":
+        if (last := self.kept.get(line.name)) is not None:
+            yield f"{line.name} = empty_result({last}, {given}, {self.dtype(line.dtype)}, {line.device!r})"
+        elif line.device == "cpu":
             yield f"{line.name} = empty_strided({given}, {self.dtype(line.dtype)})"
             yield from self.huge_pages(line.name)
         elif line.device == self.scope and self.is_streamed:

@@ -61,7 +61,7 @@ class Sharing(NamedTuple):
 
 def reuse(program: Program, options: Options) -> Sharing:
     """How the buffers of a program share storages, as far as the options allow it."""
-    facts = _StorageFacts(program)
+    facts = _StorageFacts(program, keeps_results_apart=options.cudagraphs)
     in_place = dict(_in_place(facts)) if options.inplace else {}
     taken = dict(_taken_over(facts, in_place)) if options.reuse_storage else {}
     gone = {*in_place.values(), *taken.values()}
@@ -74,9 +74,13 @@ def reuse(program: Program, options: Options) -> Sharing:
 
 
 class _StorageFacts:
-    """The first and last use of each buffer, when it dies, and whether its storage may be reused."""
+    """The first and last use of each buffer, when it dies, and whether its storage may be reused.
 
-    def __init__(self, program: Program) -> None:
+    `keeps_results_apart`: no result lies in a storage that the plan does not allocate. A CUDA graph makes its results
+    where no other graph writes. Donated inputs and what operators make lie elsewhere, so such a result would be copied.
+    """
+
+    def __init__(self, program: Program, *, keeps_results_apart: bool) -> None:
         self.nodes = program.nodes
         self.hints = program.hints
         self.buffers = program.buffer_table()
@@ -103,6 +107,14 @@ class _StorageFacts:
         self.reusable = {b.name for b in program.buffers if b.kind == "local" or b.name in donated} - self.returned
         tensors = [given.name for given in program.inputs if given.symbol is None]
         self.donated = [name for name in tensors if name in donated]
+        self.apart = set(self.returned) if keeps_results_apart else set[str]()
+        # the buffers that lie in storages which the plan does not allocate
+        self.elsewhere = {*self.donated} | {
+            name
+            for number, made in self.created.items()
+            if not is_allocated_by_plan(self.nodes[number])
+            for name in made
+        }
         self.dying_after: dict[int, list[str]] = {}
         if unused := [name for name in tensors if name not in self.last_use and name not in self.returned]:
             self.dying_after[-1] = unused
@@ -113,6 +125,17 @@ class _StorageFacts:
     def bytes_of(self, buffer: Buffer) -> int:
         """The bytes of a buffer, with unknown sizes estimated."""
         return estimate(storage_bytes(buffer), self.hints)
+
+    def may_lie_in(self, name: str, old: str) -> bool:
+        """Whether a buffer may get the storage of an older one, as far as results are kept apart."""
+        return name not in self.apart or old not in self.elsewhere
+
+    def put(self, name: str, old: str) -> None:
+        """Notes that a buffer gets the storage of an older one."""
+        if old in self.elsewhere:
+            self.elsewhere.add(name)
+        if name in self.apart:
+            self.apart.add(old)
 
     def can_be_taken_over(self, name: str) -> bool:
         """Whether another buffer may take over the storage of a buffer that has just died."""
@@ -147,7 +170,9 @@ def _in_place(facts: _StorageFacts) -> Iterator[tuple[str, str]]:
         for name in made:
             new = facts.buffers[name]
             for old in dying:
-                if _key(facts.buffers[old]) == _key(new) and is_dense(new) and _all_elementwise(ways, old, name):
+                is_alike = _key(facts.buffers[old]) == _key(new) and is_dense(new)
+                if is_alike and facts.may_lie_in(name, old) and _all_elementwise(ways, old, name):
+                    facts.put(name, old)
                     yield name, old
                     dying.remove(old)
                     break
@@ -182,9 +207,11 @@ def _taken_over(facts: _StorageFacts, in_place: Mapping[str, str]) -> Iterator[t
             buffer = facts.buffers[name]
             if name in in_place or not (pool := waiting.get(_key(buffer))):
                 continue
-            old = next((other for other in reversed(pool) if _is_cheap(facts.buffers[other], buffer)), None)
+            fitting = (other for other in reversed(pool) if _is_cheap(facts.buffers[other], buffer))
+            old = next((other for other in fitting if facts.may_lie_in(name, other)), None)
             if old is not None and holding.keep(facts.bytes_of(buffer), facts.last_use[old], number):
                 pool.remove(old)
+                facts.put(name, old)
                 yield name, old
         for name in facts.dying_after.get(number, ()):
             if name not in gone and facts.can_be_taken_over(name):

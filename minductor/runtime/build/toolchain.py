@@ -115,6 +115,7 @@ class Toolchain:
         sanitize: bool = False,
         blame: Blame = lambda unit, line: "",
         include: Sequence[str] = (),
+        more_flags: Sequence[str] = (),
         link_with: Sequence[str] = (),
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
@@ -122,10 +123,12 @@ class Toolchain:
         links.
 
         After `timeout_s` seconds the processes are stopped. Raises FileNotFoundError if the folder of `out` vanishes
-        meanwhile. `include`: folders of headers. `link_with`: names of shared objects that the process will have
-        loaded. The linker gets empty files of these names, since reading torch's takes it 0.2 s.
+        meanwhile. `include`: folders of headers. `more_flags`: further flags for each unit. `link_with`: names of
+        shared objects that the process will have loaded. The linker gets empty files of these names, since reading
+        torch's takes it 0.2 s.
         """
         flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
+        flags += more_flags
         with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
             link = [] if sanitize else list(_LINK[self.compiler.family])
             trial = (*self.compiler.command, *self.flags(sanitize=sanitize), "-shared", *_EMPTY, *link)

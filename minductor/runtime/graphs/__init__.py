@@ -5,7 +5,8 @@ nothing: a call that cannot be replayed runs without a graph, with a note.
 
 - `graph_driver.py`: the interface to the device, and the implementation by torch.cuda.
 - `graph_pool.py`: what recordings share: their memory, which results are held, and the order of recording.
-- `graph_recording.py`: one recording: inputs at fixed addresses, inputs that are copied, results.
+- `graph_results.py`: where a recorded function makes what the caller gets: outside of the pool.
+- `graph_recording.py`: one recording: inputs at fixed addresses, inputs that are copied, results, and its takes.
 - `graph_partition.py`: what `call` calls in place of a partition's function.
 - `graph_chain.py`: the partitions of a forward graph and of its backward graph, which share pools.
 
@@ -21,12 +22,15 @@ How a partition runs, for each device, stream and tuple of sizes:
 
 Laws of memory:
 
-- All recordings for one stream share a pool. What a recording frees may be used by those that are recorded later, so a
-  replay may overwrite results of later recordings, its own results, and nothing else.
-- So a recording is replayed only if nobody holds its results, or those of a later recording. Else this call records
-  anew, or runs without a graph: no value that somebody holds is overwritten.
-- What the caller gets is copied out of the pool. What a forward graph saves for its backward graph stays there, and is
-  held until the backward has run.
-- After `torch.compiler.cudagraph_mark_step_begin()` results are not copied any more, except gradients. A replay in a
-  later step overwrites them, and whoever still reads one gets an error with the user's line.
+- What the caller gets lies outside of the pool, where only its own graph writes: the storages that a wrapper makes by
+  `empty_result`. While somebody holds it, another take of the recording is replayed, which is recorded when it is first
+  needed. If the results of two takes are held, the third serves, and its results are copied for the caller.
+- All else lies in a pool, which the recordings for one stream share. What a recording frees may be used by those that
+  are recorded later, so a replay may overwrite what later recordings have there, its own, and nothing else.
+- So a recording is replayed only if nobody holds what it has in the pool, or what a later recording has there. Else
+  this call records anew, or runs without a graph: no value that somebody holds is overwritten.
+- What a forward graph saves for its backward graph stays in the pool, and is held until the backward has run. What the
+  caller gets from there, as a result of an operator that makes its own memory, is copied out.
+- After `torch.compiler.cudagraph_mark_step_begin()` a replay in a later step overwrites results that are held, except
+  gradients, and nothing is copied out. Whoever still reads such a result gets an error with the user's line.
 """

@@ -1,7 +1,8 @@
 """The partitions of a forward graph and of its backward graph, which share pools; and of a graph for inference.
 
 Takes a GraphDriver. Gives each wrapper what its text calls: `graphs`, which makes a CapturedPartition of a partition's
-function, and `given`, which copies results out of the pool. Refuses nothing.
+function, `empty_result`, which makes the storage of a result, and `given`, which copies results out of the pool.
+Refuses nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._guards import TracingContext
 
 from minductor.runtime.graphs.graph_driver import GraphDriver
 from minductor.runtime.graphs.graph_partition import CapturedPartition, Note, Shared
 from minductor.runtime.graphs.graph_pool import copied_out
 from minductor.runtime.graphs.graph_recording import About, Function
+from minductor.runtime.graphs.graph_results import ResultMemory, new_result
 
 Where = Callable[[str], str]
 
@@ -56,8 +59,20 @@ class WrapperGraphs:
         """The function that the wrapper calls for a partition; see `wrapper_partitions.py` for the arguments."""
         places = tuple(self.where(node) if node else "" for node in nodes)
         static = frozenset(number for number, name in enumerate(inputs) if name in self.static)
-        about = About(function, function.__name__, device, len(inputs), static, written, places)
+        name, memory = function.__name__, self.shared.memory
+        about = About(function, name, device, len(inputs), static, written, places, memory, self.are_gradients)
         return CapturedPartition(about, self.shared)
+
+    def empty_result(
+        self, last: int, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: str
+    ) -> torch.Tensor:
+        """A tensor in a new storage, in which values lie that the wrapper returns, of which `last` is the last.
+
+        It lies outside of the pool if all these values go to the user.
+        """
+        if self.results is not None and last >= self.results:
+            return new_result(last, size, stride, dtype, device)
+        return self.shared.memory.empty(size, stride, dtype, device)
 
     def given(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values that the wrapper returns: those for the user lie outside of the pool.
@@ -77,7 +92,7 @@ class GraphChain:
 
     def __init__(self, driver: GraphDriver, warn: Note, tell: Note, static: Iterable[int] = ()) -> None:
         """`static`: the numbers of the inputs of the first graph that are parameters or buffers of a module."""
-        self.shared = Shared(driver, warn, tell)
+        self.shared = Shared(driver, warn, tell, ResultMemory(driver))
         self.static = static_inputs(static)
 
     def of_wrapper(self, where: Where, results: int | None, *, are_gradients: bool) -> WrapperGraphs:

@@ -6,9 +6,11 @@ Nothing else under `runtime/graphs/` calls torch.cuda; tests have a driver that 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +19,7 @@ import torch
 
 Tensors = Sequence[torch.Tensor]
 MOST_TOGETHER = 1 << 15  # bytes: one block of a foreach operator copies 65,536 elements, so it is slow for more
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _COUNTING = "torch._inductor.cudagraph_trees"  # torch counts steps there; this package never imports it
 
 
@@ -51,8 +54,16 @@ class GraphDriver(Protocol):
         pool. Raises RecordFailed."""
         ...
 
+    def outside(self, stream: Stream, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What `make` makes, while this thread records, outside of the recording's pool: in memory of `stream`."""
+        ...
+
     def replay(self, graph: Any) -> None:
         """Launches a recorded graph on the current stream of its device."""
+        ...
+
+    def lie_there(self, numbers: Sequence[int], addresses: Sequence[int]) -> Callable[..., bool]:
+        """A function of a call's arguments: whether the tensors with these numbers begin at these addresses."""
         ...
 
     def copy(self, into: Tensors, values: Tensors) -> None:
@@ -68,10 +79,17 @@ class GraphDriver(Protocol):
         ...
 
 
+def lie_there(numbers: Sequence[int], addresses: Sequence[int]) -> Callable[..., bool]:
+    """`GraphDriver.lie_there` in Python; C takes a tenth of its time (`minductor.runtime.launch.cuda.lie_there`)."""
+    places = list(addresses)
+    return lambda *args: [args[number].data_ptr() for number in numbers] == places
+
+
 @dataclass(slots=True)
 class TorchDriver:
-    """GPUs of NVIDIA, by torch.cuda. Graphs are recorded on a stream of each device's own."""
+    """GPUs of NVIDIA, by torch.cuda. Graphs are recorded on a stream of each device's own. `places`: `lie_there`."""
 
+    places: Callable[[Sequence[int], Sequence[int]], Callable[..., bool]] = lie_there
     _streams: dict[int, torch.cuda.Stream] = field(default_factory=dict[int, torch.cuda.Stream])
 
     def current_stream(self, device: str) -> Stream:
@@ -103,8 +121,17 @@ class TorchDriver:
                 clear_workspaces()
         return graph, results
 
+    def outside(self, stream: Stream, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        number, handle = stream.device, stream.handle
+        callers = torch.cuda.ExternalStream(handle, number) if handle else torch.cuda.default_stream(number)
+        with torch.cuda.stream(callers), _unguarded():
+            return make()
+
     def replay(self, graph: Any) -> None:
         graph.replay()
+
+    def lie_there(self, numbers: Sequence[int], addresses: Sequence[int]) -> Callable[..., bool]:
+        return self.places(numbers, addresses)
 
     def copy(self, into: Tensors, values: Tensors) -> None:
         small_into: list[torch.Tensor] = []
@@ -151,6 +178,20 @@ def marked_steps() -> int:
     """
     module = sys.modules.get(_COUNTING)
     return -module.MarkStepBox.mark_step_counter if module is not None else 0
+
+
+@contextmanager
+def _unguarded() -> Iterator[None]:
+    """Lets this thread ask for memory outside of a recording's pool, which CUDA takes for a mistake while it records.
+
+    Torch's allocator does the same for memory of the pool.
+    """
+    exchange, mode = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode, ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 def _first_line(error: Exception) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from minductor.runtime.graphs.graph_driver import GraphDriver, RecordFailed, Stream
-from minductor.runtime.graphs.graph_pool import Pool, storage_of
-from minductor.runtime.graphs.graph_recording import About, Recording, objection, record
+from minductor.runtime.graphs.graph_pool import Lent, Pool, storage_of
+from minductor.runtime.graphs.graph_recording import About, Recording, Take, objection, recording_for
+from minductor.runtime.graphs.graph_results import ResultMemory
 
 MOST_SIZES = 64  # recordings of one partition with different sizes, devices or streams
 MOST_RECORDINGS = 8  # of one partition for the same sizes and weights, each of which replaces the one before
@@ -30,12 +31,13 @@ Note = Callable[[str], object]
 class Shared:
     """What the partitions of a chain share: the driver, a pool for each stream, and one lock.
 
-    `warn` is given what a user should know, `tell` what is worth a line of the trace.
+    `warn` is given what a user should know, `tell` what is worth a line of the trace. `memory`: where results are made.
     """
 
     driver: GraphDriver
     warn: Note
     tell: Note
+    memory: ResultMemory
     pools: dict[Stream, Pool] = field(default_factory=dict[Stream, Pool])
     lock: RLock = field(default_factory=RLock)
 
@@ -79,7 +81,7 @@ class _Case:
         for old in list(self.recordings.values()):
             is_stale = any(storage not in pool.storages for storage in old.lent_inputs.values())
             if old is replaced or is_stale or old.placed != made.placed:
-                pool.drop(old.entry)
+                old.drop()
                 del self.recordings[tuple(old.addresses)]
         self.recordings[tuple(made.addresses)] = self.latest = made
 
@@ -125,9 +127,10 @@ class CapturedPartition:
             self._judge_first_moves(case, pool, args)
         else:
             recording, moved = case.fitting(case.latest, args)
-            if not moved and not self._is_blocked(recording, step):
+            take = None if moved else self._take(case, recording, stream, args, step)
+            if take is not None:
                 case.latest = recording
-                return recording.replay(self.shared.driver, args, step)
+                return recording.replay(self.shared.driver, take, args, step)
             set_apart = [number for number in moved if self._is_set_apart(number, pool, args)]
             replaced = None if set_apart else recording
             if not self._may_record_again(case, recording, [n for n in moved if n not in set_apart], replaced):
@@ -136,7 +139,7 @@ class CapturedPartition:
             case.ran.value = True
             return None
         recording = self._record(case, pool, stream, args, replaced)
-        return recording.replay(self.shared.driver, args, step) if recording is not None else None
+        return recording.replay(self.shared.driver, recording.takes[0], args, step) if recording is not None else None
 
     def _judge_first_moves(self, case: _Case, pool: Pool, args: Sequence[Any]) -> None:
         """Has each input copied that does not lie where it lay at the first call, unless it is set apart."""
@@ -148,12 +151,31 @@ class CapturedPartition:
         """Whether an input is never copied: parameters and buffers, of which each layer has a set, and the pool's."""
         return number in self.about.static or storage_of(args[number]) in pool.storages
 
-    def _is_blocked(self, recording: Recording, step: int) -> bool:
-        """Whether a replay would overwrite a result that somebody holds and may still use."""
-        held = recording.pool.overwritten(recording.entry)
+    def _take(self, case: _Case, recording: Recording, stream: Stream, args: Sequence[Any], step: int) -> Take | None:
+        """A take whose replay overwrites nothing that somebody holds; a new one if results outside of the pool are."""
+        is_pool_held = False
+        for take in recording.takes:
+            held, own = recording.pool.overwritten(take.entry), take.held
+            if held and self._is_held(recording.pool, held, step):
+                is_pool_held = True
+            elif not own or not self._is_held(recording.pool, own, step):
+                return take
+        if is_pool_held or recording.is_full or not case.ran.value:
+            return None
+        try:
+            made = recording.record(stream, args)
+        except RecordFailed as error:
+            recording.is_full = True
+            self._note(f"its earlier results are still held: it runs without a CUDA graph, since for another {error}")
+            return None
+        self.shared.tell(f"{self.about.name}: recorded once more, since its earlier results are held")
+        return made
+
+    def _is_held(self, pool: Pool, held: Sequence[Lent], step: int) -> bool:
+        """Whether somebody may still use one of the results that are held; those of earlier steps are taken back."""
         for lent in held:
             if lent.step < step:
-                recording.pool.take_back(lent)
+                pool.take_back(lent)
         return any(lent.step >= step for lent in held)
 
     def _may_record_again(
@@ -163,8 +185,11 @@ class CapturedPartition:
 
         `moved`: the inputs that may be copied. `replaced`: the recording that this one would replace.
         """
-        if replaced is not None and any(lent.is_held for lent in recording.entry.lent):
-            at = next((lent.place for lent in recording.entry.lent if lent.is_held and lent.place), "")
+        if replaced is not None and replaced.is_full:
+            return False
+        in_pool = [lent for take in recording.takes for lent in take.entry.lent]
+        if replaced is not None and any(lent.is_held for lent in in_pool):
+            at = next((lent.place for lent in in_pool if lent.is_held and lent.place), "")
             self._note(
                 f"its earlier results are still held{f' (from {at})' if at else ''}: it runs without a CUDA graph"
             )
@@ -192,10 +217,11 @@ class CapturedPartition:
         made: Recording | None = None
         if not why:
             try:
-                made = record(self.about, pool, stream, args, copied)
+                made = recording_for(self.about, pool, args, copied)
+                made.record(stream, args)
             except RecordFailed as error:
                 why = str(error)
-        if made is None:
+        if made is None or why:
             case.is_refused = True
             self._note(f"it runs without a CUDA graph: {why}")
             return None

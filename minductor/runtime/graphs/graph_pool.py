@@ -18,15 +18,22 @@ from torch.utils.dlpack import from_dlpack
 
 from minductor.runtime.graphs.graph_driver import GraphDriver
 
+FOREVER = 1 << 62  # a step that no program reaches
+
 
 class Lent:
     """The results of a recording in one storage, and the tensors over it that callers are given."""
 
-    def __init__(self, owners: Sequence[torch.Tensor], place: str) -> None:
-        """`owners` lie in one storage of the pool; `place` is the user's line that computes the first, or ""."""
+    def __init__(self, owners: Sequence[torch.Tensor], place: str, *, keeps: bool = False) -> None:
+        """`owners` lie in one storage; `place` is the user's line that computes the first, or "".
+
+        `keeps`: whoever gets it may keep it beyond a step.
+        """
         self.place = place
-        self.step = 0  # in which it was lent last
+        self.step = 0  # in which it was lent last, or in which it may be read at the latest
+        self.owner = storage_of(owners[0])
         self._owners = owners
+        self._keeps = keeps
         self._renew()
 
     def _renew(self) -> None:
@@ -41,7 +48,7 @@ class Lent:
 
     def lend(self, number: int, step: int) -> torch.Tensor:
         """A tensor for the caller, as owner `number` is; views of it keep the storage held as well."""
-        self.step = step
+        self.step = FOREVER if self._keeps else step
         return self.tensors[number].detach()
 
     def take_back(self, driver: GraphDriver) -> None:
@@ -102,9 +109,11 @@ class Pool:
 
     def take_back(self, lent: Lent) -> None:
         """Makes a later use of a result that is held an error, so that a replay may overwrite it."""
+        is_here = lent.storage in self.storages
         self.storages.discard(lent.storage)
         lent.take_back(self.driver)
-        self.storages.add(lent.storage)
+        if is_here:
+            self.storages.add(lent.storage)
 
     def overwritten(self, entry: PoolEntry) -> list[Lent]:
         """The results that somebody holds and that a replay of `entry` may overwrite."""

@@ -2,24 +2,27 @@
 
 Takes a partition's function and the arguments of a call. Gives a Recording, and replays it. Refuses arguments that no
 recording can serve (`objection`).
+
+A recording has up to three takes, which are graphs that differ only in where their results lie. A caller who still
+holds the results of one gets those of another; callers of the third get copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
 import torch
 
 from minductor.runtime.graphs.graph_driver import GraphDriver, Stream
-from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, storage_of
+from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, copied_out, storage_of
+from minductor.runtime.graphs.graph_results import ResultMemory
 
 # 1 if elements of a tensor certainly share memory, which torch then copies nothing into
 has_shared_elements: Callable[[torch.Tensor], int] = getattr(torch, "_debug_has_internal_overlap")  # noqa: B009
-_place_of: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
+MOST_TAKES = 3  # of one recording: two whose results callers get, and one of whose results they get copies
 Function = Callable[..., tuple[torch.Tensor, ...]]
 
 
@@ -29,7 +32,8 @@ class About:
 
     `tensors`: how many of its arguments are tensors; numbers follow them. `static`: those of the tensors that are
     parameters or buffers of a module. `written`: those that it writes. `places`: for each result the user's line that
-    computes it, or "".
+    computes it, or "". `memory`: where a thread that records makes results. `are_gradients`: its results are gradients,
+    which autograd may keep from step to step.
     """
 
     function: Function
@@ -39,6 +43,8 @@ class About:
     static: frozenset[int]
     written: tuple[int, ...]
     places: tuple[str, ...]
+    memory: ResultMemory
+    are_gradients: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,62 +59,99 @@ class WindowOfInput:
 
 @dataclass(frozen=True, slots=True)
 class LentResult:
-    """A result in the pool: number `number` of those in one storage."""
+    """A result that callers are lent: number `number` of those in one storage."""
 
     lent: Lent
     number: int
 
 
+@dataclass(eq=False, slots=True)
+class Take:
+    """A recorded graph. `own`: its results that lie outside of the pool, where no other graph writes."""
+
+    entry: PoolEntry
+    results: Sequence[LentResult | WindowOfInput]
+    own: Sequence[Lent]
+
+    @property
+    def held(self) -> list[Lent]:
+        """The results that lie outside of the pool and that somebody holds."""
+        return [lent for lent in self.own if lent.is_held]
+
+
 @dataclass(eq=False)
 class Recording:
-    """A recorded graph.
+    """What was recorded for inputs that lie in certain places.
 
     `placed`: the inputs that are read where they lie; `addresses`: where that is. `buffers`: by the number of another
     input, the buffer that it is copied into. `lent_inputs`: the inputs that lay in the pool, by number, and the storage
-    there. `times`: how many recordings were made in its place, with this one.
+    there. `times`: how many recordings were made in its place, with this one. `is_full`: another take could not be
+    recorded.
     """
 
     about: About
     pool: Pool
-    entry: PoolEntry
-    placed: Sequence[int]
-    addresses: Sequence[int]
+    placed: list[int]
+    addresses: list[int]
     buffers: Mapping[int, torch.Tensor]
-    results: Sequence[LentResult | WindowOfInput]
     lent_inputs: Mapping[int, int]
+    takes: list[Take] = field(default_factory=list[Take])
     times: int = 1
+    is_full: bool = False
 
     def moved(self, args: Sequence[Any]) -> list[int]:
         """The inputs that would have to lie where they lay, and do not."""
-        found = self.places_of(args)
-        if found == self.addresses:
+        if self._lie_there(*args):
             return []
-        return [number for number, was, now in zip(self.placed, self.addresses, found, strict=True) if was != now]
+        there = zip(self.placed, self.addresses, self.places_of(args), strict=True)
+        return [number for number, was, now in there if was != now]
 
-    def places_of(self, args: Sequence[Any]) -> Sequence[int]:
-        """Where the inputs in `placed` lie at a call: asked for each parameter at each call."""
-        return list(map(_place_of, self._pick_placed(args)))
+    def places_of(self, args: Sequence[Any]) -> list[int]:
+        """Where the inputs in `placed` lie at a call."""
+        return [args[number].data_ptr() for number in self.placed]
 
     @cached_property
-    def _pick_placed(self) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
-        """Takes the arguments of a call. Gives those in `placed`."""
-        if len(self.placed) < 2:
-            return lambda args: [args[number] for number in self.placed]
-        return itemgetter(*self.placed)
+    def _lie_there(self) -> Callable[..., bool]:
+        return self.pool.driver.lie_there(self.placed, self.addresses)
 
     @cached_property
     def _copied(self) -> tuple[list[int], list[torch.Tensor]]:
         return list(self.buffers), list(self.buffers.values())
 
-    def replay(self, driver: GraphDriver, args: Sequence[Any], step: int) -> tuple[torch.Tensor, ...]:
-        """Runs the graph for the arguments of a call."""
+    def drop(self) -> None:
+        """Drops its graphs."""
+        for take in self.takes:
+            self.pool.drop(take.entry)
+
+    def replay(self, driver: GraphDriver, take: Take, args: Sequence[Any], step: int) -> tuple[torch.Tensor, ...]:
+        """Runs the graph of a take for the arguments of a call."""
         numbers, buffers = self._copied
         if numbers:
             driver.copy(buffers, [args[number] for number in numbers])
-        driver.replay(self.entry.graph)
+        driver.replay(take.entry.graph)
         if back := [number for number in self.about.written if number in self.buffers]:
             driver.copy([args[number] for number in back], [self.buffers[number] for number in back])
-        return tuple([_result(result, args, step) for result in self.results])
+        results = [_result(result, args, step) for result in take.results]
+        if len(self.takes) == MOST_TAKES and take is self.takes[-1]:
+            return tuple(copied_out(driver, results, {lent.storage for lent in take.own}))
+        return tuple(results)
+
+    def record(self, stream: Stream, args: Sequence[Any]) -> Take:
+        """Another take, for inputs that lie where those of `args` lie. Raises RecordFailed.
+
+        Nothing is computed: the caller replays it.
+        """
+        about, pool = self.about, self.pool
+        tensors = args[: about.tensors]
+        given = [self.buffers.get(number, arg) for number, arg in enumerate(args)]
+        with about.memory.outside(stream) as storages:
+            graph, made = pool.driver.record(lambda: about.function(*given), pool.handle(), stream)
+        results = _results(about, tensors, self.buffers, made)
+        lent = list(dict.fromkeys(each.lent for each in results if isinstance(each, LentResult)))
+        own = [each for each in lent if each.owner in storages]
+        take = Take(pool.add(graph, [each for each in lent if each.owner not in storages]), results, own)
+        self.takes.append(take)
+        return take
 
 
 def _result(result: LentResult | WindowOfInput, args: Sequence[Any], step: int) -> torch.Tensor:
@@ -131,28 +174,20 @@ def objection(about: About, args: Sequence[Any], copied: Collection[int]) -> str
     return ""
 
 
-def record(about: About, pool: Pool, stream: Stream, args: Sequence[Any], copied: Collection[int]) -> Recording:
-    """Records the function for inputs that lie where those of `args` lie, except those in `copied`.
-
-    Raises RecordFailed. Nothing is computed: the caller replays the recording.
-    """
+def recording_for(about: About, pool: Pool, args: Sequence[Any], copied: Collection[int]) -> Recording:
+    """A recording, without a take, for inputs that lie where those of `args` lie, except those in `copied`."""
     tensors = args[: about.tensors]
     buffers = {number: _buffer(tensors[number]) for number in copied}
-    given = [buffers.get(number, arg) for number, arg in enumerate(args)]
-    graph, made = pool.driver.record(lambda: about.function(*given), pool.handle(), stream)
-    results = _results(about, tensors, buffers, made)
     lies_in = [storage_of(tensor) for tensor in tensors]
     lent_inputs = {number: storage for number, storage in enumerate(lies_in) if storage in pool.storages}
-    entry = pool.add(graph, list(dict.fromkeys(each.lent for each in results if isinstance(each, LentResult))))
     placed = [number for number in range(about.tensors) if number not in buffers]
-    addresses = [tensors[number].data_ptr() for number in placed]
-    return Recording(about, pool, entry, placed, addresses, buffers, results, lent_inputs)
+    return Recording(about, pool, placed, [tensors[number].data_ptr() for number in placed], buffers, lent_inputs)
 
 
 def _results(
     about: About, tensors: Sequence[torch.Tensor], buffers: Collection[int], made: Sequence[torch.Tensor]
 ) -> list[LentResult | WindowOfInput]:
-    """Where the results of a recording lie: in inputs, or in storages of the pool."""
+    """Where the results of a recording lie: in inputs, or in storages that callers are lent."""
     inputs = {_address(tensor): number for number, tensor in enumerate(tensors) if number not in buffers}
     groups: dict[int, list[int]] = {}
     for place, result in enumerate(made):
@@ -165,7 +200,7 @@ def _results(
                 size, stride = tuple(made[place].size()), tuple(made[place].stride())
                 found[place] = WindowOfInput(number, size, stride, int(made[place].storage_offset()))
             continue
-        lent = Lent([made[place] for place in places], about.places[places[0]])
+        lent = Lent([made[place] for place in places], about.places[places[0]], keeps=about.are_gradients)
         found.update({place: LentResult(lent, number) for number, place in enumerate(places)})
     return [found[place] for place in range(len(made))]
 

@@ -32,6 +32,7 @@ DRIVER = "libcuda.so.1"
 DEFAULT_SHARED = 48 * 1024  # bytes of a program; the driver must be asked for more
 ALIGNMENT = 16  # bytes; minductor_launch.h says the same
 MAX_STACK = 64
+METH_FASTCALL = 0x80  # of Python's C API: a function of an array of arguments and their number
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # as `md_driver` in minductor_launch.h has them
 _TABLE = (
@@ -231,7 +232,7 @@ def record(symbol: str, kernel: int, launch: Launch, call: int = 0) -> LaunchRec
     made = _Record(
         symbol.encode(),
         call,
-        0x80,  # METH_FASTCALL
+        METH_FASTCALL,
         None,
         kernel,
         ctypes.addressof(programs),
@@ -243,6 +244,28 @@ def record(symbol: str, kernel: int, launch: Launch, call: int = 0) -> LaunchRec
         launch.is_aligned,
     )
     return LaunchRecord(ctypes.addressof(made), (made, programs, greatest))
+
+
+class _Places(ctypes.Structure):
+    """`md_Places` of cuda_launch.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("call", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+        ("numbers", ctypes.POINTER(ctypes.c_longlong)),
+        ("addresses", ctypes.POINTER(ctypes.c_void_p)),
+        ("count", ctypes.c_long),
+    )
+
+
+def lie_there(launcher: Library, numbers: Sequence[int], addresses: Sequence[int]) -> Callable[..., bool]:
+    """A built-in function of a call's arguments: whether the tensors with these numbers begin at these addresses."""
+    tables = (ctypes.c_longlong * len(numbers))(*numbers), (ctypes.c_void_p * len(numbers))(*addresses)
+    made = _Places(b"lie_there", launcher.address("md_lie_there"), METH_FASTCALL, None, *tables, len(numbers))
+    make = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return make(ctypes.addressof(made), (ctypes.addressof(made), made, tables), None)
 
 
 def _words(counted: Steps) -> ctypes.Array[ctypes.c_int64]:

@@ -17,6 +17,8 @@ PyObject* PyTuple_New(long);
 PyObject* PyTuple_GetItem(PyObject*, long);
 int PyTuple_SetItem(PyObject*, long, PyObject*);
 PyObject* PyObject_CallObject(PyObject*, PyObject*);
+PyObject* PyObject_GetAttrString(PyObject*, const char*);
+PyObject* PyBool_FromLong(long);
 void Py_IncRef(PyObject*);
 void Py_DecRef(PyObject*);
 PyObject* PyErr_Occurred();
@@ -26,6 +28,21 @@ void PyEval_RestoreThread(void*);
 extern PyObject *PyExc_TypeError, *PyExc_RuntimeError, *PyExc_OverflowError;
 
 __attribute__((visibility("default"))) void* (*md_tensor_data)(PyObject*) = nullptr;
+}
+
+// Where a tensor's memory begins; null with Python's error if torch refuses to say. Torch throws then, as for a result
+// that a CUDA graph has overwritten; the tensor's own `data_ptr` raises the same as an error of Python's.
+static void* md_data(PyObject* tensor) {
+  try {
+    return md_tensor_data(tensor);
+  } catch (...) {
+  }
+  PyObject* ask = PyObject_GetAttrString(tensor, "data_ptr");
+  PyObject* found = ask == nullptr ? nullptr : PyObject_CallObject(ask, nullptr);
+  void* data = found == nullptr ? nullptr : PyLong_AsVoidPtr(found);
+  if (ask != nullptr) Py_DecRef(ask);
+  if (found != nullptr) Py_DecRef(found);
+  return data;
 }
 
 static PyObject* md_call_other(PyObject* other, PyObject* const* arguments, long count) {
@@ -52,7 +69,7 @@ PyObject* md_launch(PyObject* self, PyObject* const* arguments, long count) {
     return PyErr_Format(PyExc_TypeError, "%s takes %d arguments", launch.name, launch.count);
   md_Word words[MAX_ARGUMENTS + 4];
   for (long i = 0; i < count; i++) {
-    if (launch.kinds[i] == 'p') words[i].pointer = md_tensor_data(arguments[i]);
+    if (launch.kinds[i] == 'p') words[i].pointer = md_data(arguments[i]);
     else if (launch.kinds[i] == 'd') words[i].real = PyFloat_AsDouble(arguments[i]);
     else words[i].integer = PyLong_AsLongLong(arguments[i]);
   }
@@ -69,4 +86,25 @@ PyObject* md_launch(PyObject* self, PyObject* const* arguments, long count) {
     if (code != 0) return md_fail(launch, code);
   }
   return PyLong_FromLongLong(0);
+}
+
+// Where some tensors among the arguments of a call lay, behind Python's PyMethodDef.
+struct md_Places {
+  const char* name;
+  void* call;
+  int flags;
+  const char* doc;
+  const long long* numbers;  // of the tensors among the arguments
+  void* const* addresses;
+  long count;
+};
+
+// Whether they lie there. Its self is the tuple (address of the md_Places, objects that keep it alive).
+extern "C" __attribute__((visibility("default")))
+PyObject* md_lie_there(PyObject* self, PyObject* const* arguments, long) {
+  const md_Places& places = *static_cast<const md_Places*>(PyLong_AsVoidPtr(PyTuple_GetItem(self, 0)));
+  for (long i = 0; i < places.count; i++)
+    if (md_data(arguments[places.numbers[i]]) != places.addresses[i])
+      return PyErr_Occurred() != nullptr ? nullptr : PyBool_FromLong(0);
+  return PyBool_FromLong(1);
 }

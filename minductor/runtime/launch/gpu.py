@@ -42,6 +42,7 @@ from minductor.runtime.build.triton_jobs import (
     kernel_text,
     load_triton,
 )
+from minductor.runtime.graphs import graph_driver
 from minductor.runtime.launch.counters import Counters
 from minductor.runtime.launch.cuda import (
     ALIGNMENT,
@@ -52,6 +53,7 @@ from minductor.runtime.launch.cuda import (
     bind,
     evaluate,
     launcher_text,
+    lie_there,
     record,
     steps,
 )
@@ -204,6 +206,12 @@ class Gpu:
             self._launcher = self._load_launcher(store)
         return self._launcher
 
+    def lie_there(self, store: Store, numbers: Sequence[int], addresses: Sequence[int]) -> Callable[..., bool]:
+        """A function of a call's arguments: whether the tensors with these numbers begin at these addresses."""
+        if (launcher := self.launcher(store)) is None:
+            return graph_driver.lie_there(numbers, addresses)
+        return lie_there(launcher, numbers, addresses)
+
     def _load_launcher(self, store: Store) -> Library | None:
         text = launcher_text()
         try:
@@ -212,7 +220,7 @@ class Gpu:
             return None
 
         def compiled(folder: Path) -> bytes:
-            self._toolchain().compile([Unit("cuda_launch", text)], folder / LIBRARY)
+            build_launcher(self._toolchain(), folder / LIBRARY)
             return (folder / LIBRARY).read_bytes()
 
         def library() -> Library:
@@ -230,6 +238,12 @@ class Gpu:
             loaded = library()
         self.driver.connect(loaded)
         return loaded
+
+
+def build_launcher(toolchain: Toolchain, out: Path) -> None:
+    """Compiles the library that `Gpu.launcher` loads. It catches what torch throws, so it needs C++'s library."""
+    unit = Unit("cuda_launch", launcher_text())
+    toolchain.compile([unit], out, more_flags=("-fexceptions",), link_with=("libstdc++.so.6",))
 
 
 def files(made: Sequence[KernelFacts]) -> dict[str, bytes]:

@@ -19,6 +19,7 @@ from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
 from minductor.runtime.graphs.graph_chain import WrapperGraphs, all_given, uncaptured
+from minductor.runtime.graphs.graph_results import new_result
 from minductor.runtime.launch.load import ENTRY_PRELUDE, GUARDS, entry, threads
 from minductor.runtime.launch.profiler_ranges import ModuleOf, answered, asking, no_module
 from minductor.runtime.tune.tune import Choose, by_default
@@ -109,6 +110,7 @@ def launch(
     namespace["choose"] = choose
     namespace["graphs"] = graphs.graphs if graphs else uncaptured
     namespace["given"] = graphs.given if graphs else all_given
+    namespace["empty_result"] = graphs.empty_result if graphs else new_result
     if kernels is not None:
         namespace["kernels"] = kernels
     text = asking(wrapper)
