@@ -181,6 +181,7 @@ FORMS: Mapping[str, Callable[[Any], Any]] = {
     "cpp": partial(torch.compile, backend=minductor.minductor, options={"wrapper": "cpp"}),
     "graphs": partial(torch.compile, backend=minductor.minductor, options={"cudagraphs": True}),
     "graphs, marked": with_marks,
+    "graphs, C++": partial(torch.compile, backend=minductor.minductor, options={"cudagraphs": True, "wrapper": "cpp"}),
     "inductor": partial(torch.compile, backend="inductor"),
     "inductor, graphs": partial(torch.compile, mode="reduce-overhead"),
 }

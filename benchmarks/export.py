@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -80,11 +81,17 @@ def prepare(folder: Path, name: str, size: str, device: str) -> None:
 
 
 def run(way: str, folder: Path, name: str, size: str, device: str, calls: int = CALLS) -> list[float]:
-    """Seconds to the first result, modules, seconds of a later call, in a process with caches of its own."""
+    """Seconds to the first result, modules, seconds of a later call, in a process with caches of its own.
+
+    Three times NaN if the process failed.
+    """
     caches = {"MINDUCTOR_CACHE_DIR": str(folder / "store"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
     text = CHILD.format(way=WAYS[way], calls=calls)
     command = [sys.executable, "-W", "ignore", "-c", text, str(folder), name, size, device]
-    ran = subprocess.run(command, env={**os.environ, **caches}, check=True, capture_output=True, text=True)
+    ran = subprocess.run(command, env={**os.environ, **caches}, check=False, capture_output=True, text=True)
+    if ran.returncode:
+        print(f"{way}: status {ran.returncode}: {ran.stderr[-300:]}", file=sys.stderr)
+        return [math.nan] * 3
     return json.loads(ran.stdout.splitlines()[-1])
 
 
@@ -93,6 +100,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["gpt", "resnet"])
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     clock = "CPU" if given.device == "cpu" else "wall"
@@ -105,7 +113,9 @@ def main() -> None:
             prepare(folder, name, given.size, given.device)
             for way in WAYS:
                 run(way, folder, name, given.size, given.device, 1)  # fills the caches
-            rounds = [{way: run(way, folder, name, given.size, given.device) for way in WAYS} for _ in range(ROUNDS)]
+            rounds = [
+                {way: run(way, folder, name, given.size, given.device) for way in WAYS} for _ in range(given.rounds)
+            ]
             for way in WAYS:
                 first, later = (min(each[way][column] for each in rounds) for column in (0, 2))
                 print(f"| {name} | {way} | {1000 * first:.0f} | {rounds[0][way][1]:.0f} | {1e6 * later:.0f} |")

@@ -281,7 +281,7 @@ def _why_uncaptured(options: Options) -> str:
         return "nan_asserts"
     if options.verify_memory:
         return "verify_memory"
-    return "" if options.wrapper == "python" else f"a wrapper in {options.wrapper}"
+    return "a wrapper in fx" if options.wrapper == "fx" else ""
 
 
 # Functions and atomic operations that Triton has not, or has without NaN (the atomic maximum and minimum of floats).

@@ -50,7 +50,6 @@ def test_what_a_target_does_not_have_is_noted_and_not_asked_for(name: str, form:
     [
         ({"nan_asserts": True}, "nan_asserts"),
         ({"verify_memory": "log"}, "verify_memory"),
-        ({"wrapper": "cpp"}, "a wrapper in cpp"),
         ({"wrapper": "fx"}, "a wrapper in fx"),
     ],
 )

@@ -162,6 +162,7 @@ def _env(options: Mapping[str, object] | None, gpu: Target | None = None) -> Env
     from minductor.target import Env
 
     chosen = {"wrapper": "cpp", **(options or {}), **({"target": gpu.name} if gpu else {})}
+    chosen["cudagraphs"] = False  # Python records them, which a package may not have
     return Env(Options.parse(None, chosen), gpu or find_target("cpu")).supported()[0]
 
 

@@ -184,7 +184,9 @@ class Artefacts:
             from minductor.runtime.launch.load import load_library
 
             connect = self.gpu_parts(entry, env, tell).connect if env.target.is_gpu else None
-            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where, connect)
+            graphs = self._graphs(env, name.partition(" ")[0], where, tell_graphs)
+            library = load_library(entry.file(LIBRARY))
+            return launch_cpp_wrapper.launch(library, name, objects, events, where, connect, graphs)
         tuner = self.tuner(env, tell)
         kernels = self.kernels(entry, env, tuner)
         if WRAPPER_FX in entry.contents:

@@ -49,6 +49,7 @@ RECORDING = f"{GRAPHS}.graph_recording"
 PARTITIONS = "minductor.codegen.wrapper.wrapper_partitions"
 CPP_CALLS = "minductor.codegen.wrapper.wrapper_cpp_calls"
 CPP_WRAPPER = "minductor.runtime.launch.cuda_cpp_wrapper"
+CPP_TEXT = "minductor.codegen.wrapper.wrapper_cpp"
 PACKAGE, PACKAGE_GPU = "minductor.runtime.package.package", "minductor.runtime.package.package_gpu"
 ATTENTION = "minductor.frontend.rewrites.attention"
 ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
@@ -448,6 +449,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- wrappers in C++ for GPUs
     Mutant("native-devices-mixed", MEMORY, "_Planner._device_of", "if len(devices) == 1", "if devices"),
     Mutant("native-wrong-function", CPP_CALLS, "call", 'line.device.partition(":")[0]', '"cpu"'),
+    Mutant("native-result-in-pool", CPP_TEXT, "_Function.allocate", "self.kept.get(line.name)", "None"),
     Mutant("native-winner-untold", CPP_WRAPPER, "GpuParts._until_known", "self._tell(row, taken[0])", "pass"),
     Mutant("package-oldest-code", PACKAGE_GPU, "gpu_package", "max(found,", "min(manifest.gpus,"),
     Mutant("package-driver-unseen", PACKAGE_GPU, "_check_driver", "// 1000 <", "// 1000 < 0 *"),

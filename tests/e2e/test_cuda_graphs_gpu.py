@@ -85,10 +85,10 @@ def compiled(tmp_path: Path, driver: CountingDriver) -> Iterator[Callable[..., A
     """Compiles a function with graphs, or without."""
     store = Store(tmp_path)
 
-    def compile_with(fn: Any, *, graphs: bool = True, **given: Any) -> Any:
+    def compile_with(fn: Any, *, graphs: bool = True, wrapper: str = "python", **given: Any) -> Any:
         torch._dynamo.reset()
         backend = Compiler(store=store, graph_driver=driver)
-        return torch.compile(fn, backend=backend, options={"cudagraphs": graphs}, **given)
+        return torch.compile(fn, backend=backend, options={"cudagraphs": graphs, "wrapper": wrapper}, **given)
 
     yield compile_with
     torch._dynamo.reset()
@@ -101,11 +101,11 @@ def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def trained(compile_with: Callable[..., Any], device: Device, *, graphs: bool, accumulate: int = 1) -> list[Tensor]:
+def trained(compile_with: Callable[..., Any], device: Device, accumulate: int, **how: Any) -> list[Tensor]:
     """The losses and weights of 200 steps of a GPT with dropout."""
     torch.manual_seed(0)
     net = Gpt().to(device)
-    call = compile_with(net, graphs=graphs)
+    call = compile_with(net, **how)
     optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
     losses: list[Tensor] = []
     for step in range(200):
@@ -120,17 +120,18 @@ def trained(compile_with: Callable[..., Any], device: Device, *, graphs: bool, a
 
 
 @pytest.mark.usefixtures("deterministic")
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(("accumulate", "wrapper"), [(1, "python"), (2, "python"), (1, "cpp")])
 def test_a_gpt_trains_the_same_bit_for_bit(
     compiled: Callable[..., Any],
     driver: CountingDriver,
     device: Device,
     accumulate: int,
+    wrapper: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    plain = trained(compiled, device, graphs=False, accumulate=accumulate)
-    found = trained(compiled, device, graphs=True, accumulate=accumulate)
+    plain = trained(compiled, device, accumulate, graphs=False)
+    found = trained(compiled, device, accumulate, wrapper=wrapper)
     assert all(map(torch.equal, found, plain))
     assert driver.records >= 2 and driver.replays >= 2 * 190 * accumulate
 

@@ -26,6 +26,7 @@ from minductor.ir.artefact.launch_metadata import LaunchMetadata
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler
 from minductor.runtime.build.triton_jobs import KernelFacts, Memory, compile_kernel, interpret_kernel
+from minductor.runtime.graphs.graph_driver import GraphDriver
 from minductor.runtime.launch.cuda import Driver
 from minductor.runtime.launch.gpu import Gpu
 from minductor.runtime.launch.interpret import SETTINGS
@@ -159,9 +160,14 @@ class FakeGpu:
                 return ctypes.cast(found, ctypes.c_void_p).value or 0
         return 0
 
-    def compiler(self, folder: Path, observer: Callable[[Compiled], None] = lambda compiled: None) -> Compiler:
+    def compiler(
+        self,
+        folder: Path,
+        observer: Callable[[Compiled], None] = lambda compiled: None,
+        graph_driver: GraphDriver | None = None,
+    ) -> Compiler:
         """A compiler for graphs of the CPU, as if they were on this GPU, with a store in the folder."""
-        return _Imagining(self, Store(folder), observer)
+        return _Imagining(self, Store(folder), observer, graph_driver)
 
 
 _DTYPES = {
@@ -206,8 +212,10 @@ class _Pool(Pool):
 class _Imagining(Compiler):
     """Takes graphs of the CPU for graphs of a GPU that is not there."""
 
-    def __init__(self, gpu: FakeGpu, store: Store, observer: Callable[[Compiled], None]) -> None:
-        super().__init__(store=store, observer=observer)
+    def __init__(
+        self, gpu: FakeGpu, store: Store, observer: Callable[[Compiled], None], graph_driver: GraphDriver | None
+    ) -> None:
+        super().__init__(store=store, observer=observer, graph_driver=graph_driver)
         self.artefacts.gpu = Gpu(lambda: self.artefacts.toolchain, {}, Driver(str(gpu.library)).path)
         self.artefacts.gpu.workers = gpu.pool
         self.artefacts.torch_function = gpu.function

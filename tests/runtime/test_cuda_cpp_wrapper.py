@@ -26,11 +26,13 @@ from minductor.core.errors import CorruptEntry, WrapperReplaced
 from minductor.driver import Compiled
 from minductor.ir.plan.plan import Plan
 from minductor.runtime.build.toolchain import Toolchain, Unit
+from minductor.runtime.graphs import graph_chain, graph_results
 from minductor.runtime.launch import launch_cpp_wrapper
 from minductor.runtime.launch.gpu import Kernels, NativeKernel
 from minductor.target import Env
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
 from pytest_plugin.faults.mutants import mutated
+from tests.recording_driver import RecordingDriver
 from tests.runtime.fake_gpu import STREAM, FakeGpu, build_driver
 
 ANY, WHOLE = "any sizes", 1 << 17
@@ -42,8 +44,10 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
 
 
 @pytest.fixture(autouse=True)
-def _fresh(gpu: FakeGpu) -> None:  # pyright: ignore[reportUnusedFunction]  pytest calls it
+def _fresh(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]  pytest calls it
     gpu.forget()
+    for module in (graph_results, graph_chain):
+        monkeypatch.setattr(module, "new_result", on_cpu)
 
 
 def made(
@@ -157,6 +161,90 @@ def test_training_goes_through_it_both_ways(gpu: FakeGpu, tmp_path: Path) -> Non
     torch.testing.assert_close((x.grad, w.grad), expected)
     assert [graph.role for graph in seen] == ["forward", "backward"]
     assert all("wrapper.cpp" in graph.sources for graph in seen)
+
+
+# --- CUDA graphs
+
+
+def on_cpu(_: int, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, __: str) -> torch.Tensor:
+    """`new_result` for a GPU whose memory is the CPU's."""
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+def recording(
+    gpu: FakeGpu, folder: Path, fn: Callable[..., Any], *, dynamic: bool = False
+) -> tuple[Any, RecordingDriver, list[Compiled]]:
+    """The function, compiled with a wrapper in C++ whose partitions a driver of the test's own records."""
+    driver, seen = RecordingDriver(), list[Compiled]()
+    torch._dynamo.reset()
+    compiler = gpu.compiler(folder, seen.append, driver)
+    how = {"wrapper": "cpp", "verify": True, "cudagraphs": True}
+    return torch.compile(fn, backend=partial(compiler, options=how), fullgraph=True, dynamic=dynamic), driver, seen
+
+
+def sampled(x: torch.Tensor, y: torch.Tensor) -> Any:
+    picked = torch.multinomial(torch.softmax(x, -1), 1)
+    return (x * y.sum(0)).gather(1, picked).exp(), x.shape[0] * 2
+
+
+def check_partitions(gpu: FakeGpu, folder: Path) -> None:
+    """Each partition is a function, what no graph captures runs between them, and results that are held are kept."""
+    run, driver, seen = recording(gpu, folder, sampled)
+    y, kept = torch.randn(4, 8), list[tuple[Any, Any]]()
+    for _ in range(6):
+        x = torch.randn(6, 8)
+        torch.manual_seed(1)
+        expected = sampled(x, y)
+        torch.manual_seed(1)
+        with gpu.computing():
+            kept.append((run(x, y), expected))
+    for made, expected in kept:
+        torch.testing.assert_close(made, expected)
+    text = seen[0].sources["wrapper.cpp"]
+    assert "static bool partition_0(" in text and "md_captured(md, 2" in text
+    assert len(driver.did("replay")) == 2 * 5 and len(driver.outside_places) == 3  # a take each, for two that are held
+
+
+def test_partitions_are_recorded(gpu: FakeGpu, tmp_path: Path) -> None:
+    check_partitions(gpu, tmp_path)
+
+
+def test_each_size_is_recorded(gpu: FakeGpu, tmp_path: Path) -> None:
+    run, driver, _ = recording(gpu, tmp_path, lambda x: torch.softmax(x, 0) * x.shape[0], dynamic=True)
+    for size in (4, 7, 4, 7, 9, 4):
+        x = torch.randn(size, 3)
+        with gpu.computing():
+            torch.testing.assert_close(run(x), torch.softmax(x, 0) * size)
+    assert len(driver.did("record")) == 2
+
+
+def test_a_cache_is_written_where_it_lies(gpu: FakeGpu, tmp_path: Path) -> None:
+    def step(cache: torch.Tensor, token: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        cache.index_copy_(0, place, token)
+        return cache.sum(0)
+
+    run, driver, _ = recording(gpu, tmp_path, step)
+    cache, wanted = torch.zeros(6, 4), torch.zeros(6, 4)
+    for number in range(5):
+        token, place = torch.randn(1, 4), torch.tensor([number])
+        with gpu.computing():
+            torch.testing.assert_close(run(cache, token, place), step(wanted, token, place))
+        assert torch.equal(cache, wanted)
+    assert len(driver.did("record")) == 1
+
+
+def test_training_is_recorded_both_ways(gpu: FakeGpu, tmp_path: Path) -> None:
+    run, driver, _ = recording(gpu, tmp_path, lambda x, w: torch.softmax(x @ w, -1).square().sum())
+    x, w = torch.randn(9, 9), torch.randn(9, 9, requires_grad=True)
+    for _ in range(4):
+        x.normal_()
+        with gpu.computing():
+            run(x, w).backward()
+        (expected,) = torch.autograd.grad(torch.softmax(x @ w, -1).square().sum(), (w,))
+        torch.testing.assert_close(w.grad, expected)
+        w.grad = None
+    assert len({pool for *_, pool in driver.did("record")}) == 1
+    assert driver.asked[-1][0] == "replay"  # no gradient is copied
 
 
 # --- laws of a launch
@@ -381,6 +469,7 @@ def test_what_cpp_has_no_form_for_is_pythons_with_a_warning(gpu: FakeGpu, tmp_pa
 FAULTS: dict[str, Callable[[FakeGpu, Path], None]] = {
     "native-winner-untold": check_measured,
     "native-scratch-untold": check_scratch,
+    "native-result-in-pool": check_partitions,
 }
 HEADER, LAUNCH = "minductor_cuda.h", "minductor_launch.h"
 # A fault of the headers: the file, a text that occurs in it once, what takes its place, and the law that breaks.

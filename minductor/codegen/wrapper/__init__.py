@@ -12,6 +12,7 @@ Their helpers:
 
 - `wrapper_memory_checks.py`: statements that report each allocation and free, for the option `verify_memory`.
 - `wrapper_nan_asserts.py`: what is tested around a launch, for the option `nan_asserts`; in all three languages.
+- `wrapper_cpp_partitions.py`: the functions of partitions in C++, under `cudagraphs`.
 - `wrapper_cpp_calls.py`: a call of a torch operator from C++; `operator_schema.py` parses the operator's schema.
 - `wrapper_cpp_numbers.py`, `wrapper_fx_numbers.py`: sizes and conditions as C++ expressions, and as nodes of a graph.
 - `wrapper_cpp_package.py`: what an exported package needs beside its C++ wrapper.

@@ -13,7 +13,7 @@ stands at the unit's end. Kernels for a CPU are functions that the unit declares
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from minductor.codegen.cpp.cpp_text import index_text
@@ -21,7 +21,16 @@ from minductor.codegen.operator_spelling import CPP_STORAGE
 from minductor.codegen.wrapper import wrapper_cpp_calls
 from minductor.codegen.wrapper.handle_comments import handle_comment
 from minductor.codegen.wrapper.wrapper_cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
+from minductor.codegen.wrapper.wrapper_cpp_partitions import (
+    Step,
+    outside,
+    plan_of,
+    recorded_functions,
+    result_numbers,
+    steps,
+)
 from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
+from minductor.codegen.wrapper.wrapper_partitions import PartitionFunction, partition_comment, partition_functions
 from minductor.codegen.wrapper.wrapper_python import eager_call, numbers_of, python_calls
 from minductor.core.dtypes import DType
 from minductor.core.errors import NotNative
@@ -84,9 +93,13 @@ class _Emitter:
         self.nan_asserts = NanAsserts(self.definitions.values()) if env.options.nan_asserts else None
         self.gpu = _gpu(plan) if env.target.is_gpu else ""
         self.linked: dict[str, None] = {}  # torch's functions for the GPU that the unit calls
+        has_graphs = env.options.cudagraphs and bool(plan.partitions)
+        self.functions: Mapping[int, PartitionFunction] = partition_functions(plan) if has_graphs else {}
 
     def unit(self, header: str) -> Iterator[str]:
         regions = [text for region in self.plan.regions for text in self.region(region)]
+        parts = [(each, plan_of(each)) for each in self.functions.values()]
+        regions += [text for each, part in parts for text in _Function(self, part, each.kept).text(each.name)]
         body = list(_Function(self, self.plan).text("call"))
         yield f'#include "{header}"'
         if self.nan_asserts:
@@ -103,17 +116,21 @@ class _Emitter:
         yield from regions
         yield from body
         yield ""
-        takes = "".join(map(_input_letter, self.plan.inputs))
-        gives = "".join(map(_output_letter, _returned(self.plan)))
+        takes, gives = _takes(self.plan), _gives(self.plan)
         constants = f'"{" ".join(self.constants)}", {len(self.constants)}'
         yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
+        if parts:
+            rows = (f'{{"{p.name}", {p.name}, "{_takes(p)}", "{_gives(p)}", "", 0}}' for _, p in parts)
+            yield f"MD_PARTITIONS({', '.join(rows)})"
         if self.nodes:
             yield f'MD_NODES("{" ".join(self.nodes)}")'
-        if self.python:
+        if self.python or parts:
             yield ""
             yield "// What only Python can call, by handle."
             yield 'MD_PYTHON(R"python('
-            yield python_calls(self.python, self.env).rstrip("\n")
+            if self.python:
+                yield python_calls(self.python, self.env).rstrip("\n")
+            yield from recorded_functions(self.functions.values())
             yield ')python")'
 
     def region(self, plan: Plan) -> Iterator[str]:
@@ -121,9 +138,7 @@ class _Emitter:
         for inner in plan.regions:
             yield from self.region(inner)
         yield from _Function(self, plan).text(plan.name)
-        takes = "".join(map(_input_letter, plan.inputs))
-        gives = "".join(map(_output_letter, _returned(plan)))
-        yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{takes}", "{gives}"}};'
+        yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{_takes(plan)}", "{_gives(plan)}"}};'
 
     def kernel_declarations(self) -> Iterator[str]:
         """The declarations of the kernels."""
@@ -148,14 +163,18 @@ class _Emitter:
 
 
 class _Function:
-    """Writes the C++ function of a plan, or of one of its regions."""
+    """Writes the C++ function of a plan, of one of its regions, or of one of its partitions."""
 
-    def __init__(self, unit: _Emitter, plan: Plan) -> None:
+    def __init__(self, unit: _Emitter, plan: Plan, kept: Mapping[str, int] | None = None) -> None:
+        """`kept`: `PartitionFunction.kept`."""
         self.unit = unit
-        self.plan = plan
+        self.kept = kept or {}
+        self.is_outermost = plan is unit.plan
+        self.steps = tuple(steps(plan, unit.functions if self.is_outermost else {}))
+        self.plan = plan = outside(plan, self.steps)
         made = (n for n in lines.lines_with_groups(plan) if isinstance(n, lines.AllocateLine | lines.ReuseLine))
         self.layouts = {line.name: (line.size, line.stride) for line in made}
-        self.dtypes = _dtypes(plan)
+        self.dtypes = _dtypes(unit.plan) | _dtypes(plan)
         self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
         self.defined: set[str] = set()  # the numbers whose declarations are written
         laid = {line.name for line in plan.lines if isinstance(line, lines.LayoutLine)}
@@ -165,7 +184,7 @@ class _Function:
         self.stale = stale(lines.lines_with_groups(plan), written) if unit.nan_asserts else frozenset[str]()
 
     def text(self, name: str) -> Iterator[str]:
-        body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
+        body = [f"  {text}" for step in self.steps for text in self.step(step)]
         inputs = {given.name for given in self.plan.inputs if given.symbol is None}
         for given in self.plan.inputs:  # all other names are our own
             if not is_identifier(given.name) or given.name == "md":
@@ -182,7 +201,7 @@ class _Function:
                 yield f"  const md_Tensor& {name} = md.constants[{number}];"
         if tensors:
             yield f"  md_Tensor {', '.join(tensors)};"
-        if self.unit.gpu and (launches or self.plan is self.unit.plan):
+        if self.unit.gpu and (launches or self.is_outermost):
             yield "  md_Scope md_scope;"
             yield f"  MD_TRY(md_scope.enter(md, {_index(self.unit.gpu)}));"
         yield from body
@@ -212,10 +231,24 @@ class _Function:
                 made[line.name] = None
             elif isinstance(line, lines.ExternLine) and not line.is_out:
                 made.update(dict.fromkeys(n for n in line.results if n is not None and not self.is_number(n)))
-        return made
+        functions = (step for step in self.steps if isinstance(step, PartitionFunction))
+        return made | dict.fromkeys(name for function in functions for name in function.results)
 
     def is_number(self, name: str) -> bool:
         return name in self.numbers
+
+    def step(self, step: Step) -> Iterator[str]:
+        """The statements of a line, or of the call of a partition's function."""
+        if not isinstance(step, PartitionFunction):
+            yield from self.line(step)
+            return
+        numbers = [given.symbol for given in plan_of(step).inputs if isinstance(given.symbol, Symbol)]
+        given = [*(f"md_lend({name})" for name in step.tensors), *map(_value, numbers)]
+        kinds = "t" * len(step.tensors) + "".join(map(letter, numbers))
+        into = ", ".join(f"&{name}" for name in step.results)
+        yield f'MD_TRY(md_captured(md, {step.number}, {{{", ".join(given)}}}, "{kinds}", {{{into}}}));'
+        if own := [name for name in step.dropped if name not in self.lent]:
+            yield " ".join(f"{name}.reset();" for name in own)
 
     def line(self, line: Line) -> Iterator[str]:
         match line:
@@ -249,12 +282,19 @@ class _Function:
                 yield f"MD_TRY(md_require(md, {given}));"
             case lines.ReturnLine(values):
                 yield from self.give(values)
-            case lines.KernelLine() | lines.ConstantLine() | lines.PartitionLine():
+            case lines.PartitionLine(number):
+                yield from self.partition(number)
+            case lines.KernelLine() | lines.ConstantLine():
                 return
             case lines.DeviceScopeLine() | lines.ScopeEndLine():  # a function has one scope for its one GPU
                 return
             case _:
                 assert_never(line)
+
+    def partition(self, number: int) -> Iterator[str]:
+        """A comment that says whether a CUDA graph can capture the lines below, and if not, why."""
+        if self.unit.functions:
+            yield from partition_comment(self.unit.plan, number, "//")
 
     def number(self, symbol: Symbol) -> str:
         """The left side of an assignment to a number: its name, after its type if this is the first assignment."""
@@ -272,7 +312,11 @@ class _Function:
 
     def allocate(self, line: lines.AllocateLine) -> Iterator[str]:
         given = f"md, {line.name}, md_{line.dtype.torch_name}, {_sizes(line.size)}, {_sizes(line.stride)}"
-        if line.device == "cpu":
+        if (last := self.kept.get(line.name)) is not None:
+            numbers = result_numbers(line)
+            kinds = "".join(map(letter, numbers))
+            yield f'MD_TRY(md_result(md, {last}, {_lent(numbers)}, "{kinds}", {{&{line.name}}}));'
+        elif line.device == "cpu":
             yield f"MD_TRY(md_empty({given}));"
         elif line.device == self.unit.gpu:
             yield f"MD_TRY(md_empty_cuda({given}, {_index(line.device)}));"
@@ -307,7 +351,7 @@ class _Function:
         if kernel.errors:
             nodes = ", ".join(map(self.checked, line.checked))
             call = f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors, {{{nodes}}}))"
-        asserts, region = self.unit.nan_asserts, "" if self.plan is self.unit.plan else self.plan.name
+        asserts, region = self.unit.nan_asserts, "" if self.is_outermost else self.plan.name
         tested = asserts and asserts.tested(line, region)
         comment = tuple(handle_comment(self.unit.mark, line.handle, line.origins))
         yield from self.watched(tested, comment, call) if tested else (*comment, f"{call};")
@@ -500,6 +544,16 @@ def _dtypes(plan: Plan) -> dict[str, DType]:
 
 def _returned(plan: Plan) -> tuple[Argument, ...]:
     return next(line.values for line in plan.lines if isinstance(line, lines.ReturnLine))
+
+
+def _takes(plan: Plan) -> str:
+    """A letter for each input."""
+    return "".join(map(_input_letter, plan.inputs))
+
+
+def _gives(plan: Plan) -> str:
+    """A letter for each result."""
+    return "".join(map(_output_letter, _returned(plan)))
 
 
 def _region(region: Region, operands: Iterable[Argument]) -> str:

@@ -1,4 +1,4 @@
-"""The functions that a Python wrapper has for its partitions, under the option `cudagraphs`.
+"""The functions that a wrapper has for its partitions, under the option `cudagraphs`.
 
 Takes a Plan with partitions. Gives, for each partition that a CUDA graph can capture, a `PartitionFunction`: its lines,
 what it is given, what it returns, and what stays in `call` around it. Refuses nothing: a partition that cannot be a
@@ -51,6 +51,22 @@ class PartitionFunction:
     @property
     def name(self) -> str:
         return f"partition_{self.number}"
+
+
+def partition_comment(plan: Plan, number: int, mark: str) -> Iterator[str]:
+    """A comment that says whether a CUDA graph can capture the lines below, and if not, why."""
+    part = plan.partitions[number]
+    yield f"{mark} partition {number}: {'can' if part.is_capturable else 'cannot'} be captured"
+    yield from (f"{mark}   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
+
+
+def recorded(function: PartitionFunction) -> Iterator[str]:
+    """The Python that names what records a function: `captured_` and its number."""
+    written = tuple(function.tensors.index(name) for name in function.written)
+    about = (function.name, repr(function.device), function.inputs, written, function.nodes)
+    yield f"captured_{function.number} = graphs("
+    yield from (f"    {each}," for each in about)
+    yield ")"
 
 
 def partition_functions(plan: Plan) -> Mapping[int, PartitionFunction]:

@@ -19,7 +19,12 @@ from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
 from minductor.codegen.wrapper.handle_comments import handle_comment
 from minductor.codegen.wrapper.wrapper_nan_asserts import NanAsserts, Tested, stale
-from minductor.codegen.wrapper.wrapper_partitions import PartitionFunction, partition_functions
+from minductor.codegen.wrapper.wrapper_partitions import (
+    PartitionFunction,
+    partition_comment,
+    partition_functions,
+    recorded,
+)
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
 from minductor.ir.plan import plan as lines
@@ -219,10 +224,7 @@ class _Emitter:
         inner = [*self.count_threads(function.body), *self.block(function.body, stored, {})]
         self.scope, self.stream, self.kept = scope, "", {}
         self.functions += ["", "", f"def {function.name}({given}):", *inner, f"    return ({results}{comma})"]
-        written = tuple(function.tensors.index(name) for name in function.written)
-        self.functions += ["", "", f"captured_{function.number} = graphs("]
-        about = (function.name, repr(function.device), function.inputs, written, function.nodes)
-        self.functions += [*(f"    {each}," for each in about), ")"]
+        self.functions += ["", "", *recorded(function)]
         for line in function.above:
             yield from self.line(line)
         yield f"{results}{comma}{' = ' if results else ''}captured_{function.number}({given})"
@@ -269,7 +271,7 @@ class _Emitter:
                 results = f"({inner}{',' if len(values) == 1 else ''})"
                 yield f"return given({results})" if self.functions and not self.region_name else f"return {results}"
             case lines.PartitionLine(number):
-                yield from self.partition(number)
+                yield from partition_comment(self.plan, number, "#")
             case lines.DeviceScopeLine(device):
                 self.scope, self.stream = device, ""
                 yield f"with {_current(device)}:"
@@ -279,12 +281,6 @@ class _Emitter:
                 return
             case _:
                 assert_never(line)
-
-    def partition(self, number: int) -> Iterator[str]:
-        """A comment that says whether a CUDA graph can capture the lines below, and if not, why."""
-        part = self.plan.partitions[number]
-        yield f"# partition {number}: {'can' if part.is_capturable else 'cannot'} be captured"
-        yield from (f"#   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
 
     def allocate(self, line: lines.AllocateLine) -> Iterator[str]:
         """An allocation, by torch's fast function for the CPU or the current GPU where there is one."""

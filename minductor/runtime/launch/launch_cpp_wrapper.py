@@ -14,13 +14,16 @@ import builtins
 import ctypes
 import hashlib
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from minductor.core.errors import LoadFailed, NonFiniteResult, user_lines
+from minductor.runtime.graphs.graph_chain import WrapperGraphs, uncaptured
+from minductor.runtime.graphs.graph_recording import Function
+from minductor.runtime.graphs.graph_results import new_result
 from minductor.runtime.launch.load import GUARDS, Library, c_api, threads
 from minductor.runtime.launch.profiler_ranges import with_ranges
 
@@ -51,6 +54,7 @@ class _Bound(ctypes.Structure):
     """`md_Bound` of minductor_python.h."""
 
     _fields_ = (
+        ("graph", ctypes.POINTER(_Graph)),
         ("constants", ctypes.POINTER(ctypes.c_void_p)),
         *((name, ctypes.py_object) for name in ("errors", "places", "calls", "events", "eager")),
         ("wrap", ctypes.c_void_p),
@@ -81,31 +85,68 @@ def launch(
     events: list[Any],
     where: Callable[[str], str] = lambda node: "",
     connect: Connect | None = None,
+    graphs: WrapperGraphs | None = None,
 ) -> Call:
     """The library's graph as a function. `objects`: the objects of this process that the graph names, and its
     constants.
 
     `where`: the user's line of an ATen node, for errors of kernels. `connect`: connects the library with its GPU.
+    `graphs`: records and replays the partitions of the wrapper; None: their functions run.
     """
     graph = _Graph.from_address(library.required("md_compiled"))
     offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
-    calls = _python_calls(library, f"<minductor {name}>", objects)
+    calls: dict[str, Any] = {}
     launches, pointed_at = connect(library) if connect else ({}, None)
     is_child = ctypes.pointer(threads().is_child)
     nodes = _text(library, "md_nodes").split()
     places = {key: place for key in nodes if (place := user_lines(map(where, key.split("+"))))}
     errors = {**vars(builtins), NonFiniteResult.__name__: NonFiniteResult}
-    found = (errors, places, {**calls, **launches}, events, _raise_as_eager, _wrap(library.path))
-    bound = _Bound(handles, *found, is_child, None, torch.Tensor, offset)
-    method = library.address("md_method")
+    found = (errors, places, calls, events, _raise_as_eager, _wrap(library.path))
+
+    def function_of(part: _Graph) -> Call:
+        bound = _Bound(ctypes.pointer(part), handles, *found, is_child, None, torch.Tensor, offset)
+        return _built_in(library, bound, (constants, pointed_at))
+
+    parts = {part.name.decode(): _with_arguments(function_of(part), part) for part in _partitions(library)}
+    recording: dict[str, Any] = {"graphs": uncaptured, "empty_result": new_result}
+    if graphs is not None:
+        recording = {"graphs": graphs.graphs, "empty_result": graphs.empty_result}
+    calls.update(_python_calls(library, f"<minductor {name}>", {**objects, **recording, **parts}))
+    calls.update(launches)
+    plain = function_of(graph)
+    given: Call = (lambda args: graphs.given(plain(args))) if graphs is not None and parts else plain
+    return with_ranges(given, f"minductor {name}", lambda: given)
+
+
+def _built_in(library: Library, bound: _Bound, held: object) -> Call:
+    """A function of a list of arguments. What it only points at lives as long as the function: its module holds it."""
     capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    # What the graph only points at lives as long as the function, which takes it for its module.
-    held = (bound, constants, pointed_at)
-    plain: Call = function(method, capsule(ctypes.addressof(bound), None, None), held)
-    return with_ranges(plain, f"minductor {name}", lambda: plain)
+    place = capsule(ctypes.addressof(bound), None, None)
+    return function(library.address("md_method"), place, (bound, held))
+
+
+def _partitions(library: Library) -> Iterator[_Graph]:
+    """The functions of the library's partitions."""
+    try:
+        address = library.address("md_partitions")
+    except LoadFailed:
+        return
+    while (part := _Graph.from_address(address)).name:
+        yield part
+        address += ctypes.sizeof(_Graph)
+
+
+def _with_arguments(function: Call, part: _Graph) -> Function:
+    """A function of a list as one of arguments, with the partition's name."""
+
+    def run(*args: Any) -> Any:
+        return function(list(args))
+
+    run.__name__ = part.name.decode()
+    return run
 
 
 def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:

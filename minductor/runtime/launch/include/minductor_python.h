@@ -42,6 +42,7 @@ MD_WEAK extern PyObject* PyExc_TypeError;
 
 // A graph with its objects of this process; the built-in function finds it in its capsule.
 struct md_Bound {
+  const md_Graph* graph;  // the unit's, or the function of a partition
   const md_Handle* constants;
   PyObject* errors;  // a dict: an exception's name -> its class
   PyObject* places;  // a dict: an ATen node -> the user's line
@@ -87,7 +88,7 @@ static PyObject* md_object(const md_Bound& bound, md_Value value, char kind) {
 static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_Value& value) {
   if ((kind == 't' || kind == 'o') && !md_is_tensor(bound, object)) {
     value.tensor = nullptr;
-    PyErr_Format(PyExc_TypeError, "%s takes a tensor, not %R", md_compiled.name, object);
+    PyErr_Format(PyExc_TypeError, "%s takes a tensor, not %R", bound.graph->name, object);
     return;
   }
   switch (kind) {
@@ -144,10 +145,10 @@ static void md_tell_python(md_Call& md, const char* what, const char* name) {
 }
 
 static PyObject* md_results(const md_Bound& bound, md_Value* made) {
-  const long count = strlen(md_compiled.gives);
+  const long count = strlen(bound.graph->gives);
   PyObject* results = PyTuple_New(count);
   for (long n = 0; n < count; n++) {
-    const char kind = md_compiled.gives[n];
+    const char kind = bound.graph->gives[n];
     PyTuple_SetItem(results, n, md_object(bound, made[n], kind));
     if (kind == 't' && made[n].tensor != nullptr) md_drop(made[n].tensor);
   }
@@ -166,18 +167,19 @@ static PyObject* md_raise(const md_Bound& bound, const md_Call& md) {
 
 static PyObject* md_enter(PyObject* self, PyObject* arguments) {
   const md_Bound& bound = *static_cast<const md_Bound*>(PyCapsule_GetPointer(self, nullptr));
-  const long count = strlen(md_compiled.takes);
+  const md_Graph& graph = *bound.graph;
+  const long count = strlen(graph.takes);
   if (PyList_Size(arguments) != count)
-    return PyErr_Format(PyExc_TypeError, "%s takes a list of %ld arguments", md_compiled.name, count);
-  md_Value given[count + 1], made[strlen(md_compiled.gives) + 1];
-  for (long n = 0; n < count; n++) md_argument(bound, PyList_GetItem(arguments, n), md_compiled.takes[n], given[n]);
+    return PyErr_Format(PyExc_TypeError, "%s takes a list of %ld arguments", graph.name, count);
+  md_Value given[count + 1], made[strlen(graph.gives) + 1];
+  for (long n = 0; n < count; n++) md_argument(bound, PyList_GetItem(arguments, n), graph.takes[n], given[n]);
   if (PyErr_Occurred() != nullptr) {
-    md_release(given, count, md_compiled.takes, "o");
+    md_release(given, count, graph.takes, "o");
     return nullptr;
   }
   // the list keeps inputs of kind 't' alive, and drops those of kind 'o'
   for (long n = 0; n < count; n++)
-    if (md_compiled.takes[n] == 'o') PyList_SetItem(arguments, n, md_None(bound));
+    if (graph.takes[n] == 'o') PyList_SetItem(arguments, n, md_None(bound));
   md_Call md;
   static_assert(sizeof(md_Tensor) == sizeof(md_Handle), "constants are handles that nobody drops");
   md.constants = reinterpret_cast<const md_Tensor*>(bound.constants);
@@ -187,7 +189,7 @@ static PyObject* md_enter(PyObject* self, PyObject* arguments) {
   md.tell = md_tell_python;
   md.eager = md_eager_python;
   void* python = PyEval_SaveThread();
-  const bool is_done = md_compiled.run(md, given, made);
+  const bool is_done = graph.run(md, given, made);
   PyEval_RestoreThread(python);
   PyList_SetSlice(arguments, 0, count, nullptr);
   return is_done ? md_results(bound, made) : md_raise(bound, md);

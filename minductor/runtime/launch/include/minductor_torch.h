@@ -283,16 +283,37 @@ static int32_t md_operator(const char* name, const char* overload, std::initiali
 
 // --- calls that only Python can make
 
-static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Value> given, const char* kinds,
-                      std::initializer_list<md_Tensor*> made) {
-  if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)handle);
+static bool md_by_python(md_Call& md, const char* what, int64_t number, std::initializer_list<md_Value> given,
+                         const char* kinds, std::initializer_list<md_Tensor*> made) {
   char name[32];
-  snprintf(name, sizeof name, "extern_%lld", (long long)handle);
+  snprintf(name, sizeof name, "%s_%lld", what, (long long)number);
+  if (md.python == nullptr) return md_fail(md, "RuntimeError", "%s of this graph needs Python", name);
   md_Handle found[made.size() + 1];
   MD_TRY(md.python(md, name, kinds, given.begin(), found, made.size()));
   for (size_t n = 0; n < made.size(); n++) *made.begin()[n] = md_Tensor(found[n]);
   return true;
 }
+
+static inline bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Value> given, const char* kinds,
+                             std::initializer_list<md_Tensor*> made) {
+  return md_by_python(md, "extern", handle, given, kinds, made);
+}
+
+// Runs the function of a partition, or replays its CUDA graph.
+static inline bool md_captured(md_Call& md, int64_t number, std::initializer_list<md_Value> given, const char* kinds,
+                               std::initializer_list<md_Tensor*> made) {
+  return md_by_python(md, "captured", number, given, kinds, made);
+}
+
+// Makes the storage of a value that the graph returns.
+static inline bool md_result(md_Call& md, int64_t number, std::initializer_list<md_Value> given, const char* kinds,
+                             std::initializer_list<md_Tensor*> made) {
+  return md_by_python(md, "result", number, given, kinds, made);
+}
+
+// The functions of partitions, which Python records as CUDA graphs; see md_Graph.
+#define MD_PARTITIONS(...) \
+  extern "C" __attribute__((visibility("default"))) const md_Graph md_partitions[] = {__VA_ARGS__, {}};
 
 // The text of the Python functions that these calls use.
 #define MD_PYTHON(text) extern "C" __attribute__((visibility("default"))) const char md_python_text[] = text;
