@@ -226,6 +226,9 @@ class Artefacts:
 
         if not env.options.cudagraphs or (self._graph_driver is None and env.target.kind != "cuda"):
             return None
+        if self.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+            tell("CUDA_LAUNCH_BLOCKING=1: each launch waits, so no CUDA graph is recorded")
+            return None
         context = TracingContext.try_get()
         chain = self._chains.get(context) if context is not None else None
         if chain is None:

@@ -403,7 +403,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "step) if recording is not None else None",
         "step) if False else None",
     ),
-    Mutant("graph-inputs-not-copied", RECORDING, "Recording.replay", "if numbers:", "if not numbers:"),
+    Mutant("graph-inputs-not-copied", RECORDING, "Recording.replay", "[args[number] for number in numbers]", "buffers"),
     Mutant("graph-moved-input-unseen", RECORDING, "Recording.moved", "if self._lie", "if True or self._lie"),
     Mutant(
         "graph-moves-not-counted",
@@ -423,7 +423,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
     ),
     Mutant("graph-weights-alike", GRAPH_PARTITION, "_Case.fitting", "if moved and", "if False and"),
-    Mutant("graph-writes-lost", RECORDING, "Recording.replay", "if number in self.buffers]", "if number in ()]"),
+    Mutant("graph-writes-lost", RECORDING, "Recording.replay", "if number in self.buffers])", "if number in ()])"),
     Mutant("graph-results-not-copied", GRAPH_CHAIN, "WrapperGraphs.given", "step() and not", "step() or not"),
     Mutant("graph-saved-copied", GRAPH_CHAIN, "WrapperGraphs.given", "if self.results is None", "if True"),
     Mutant("graph-pool-for-each", GRAPH_POOL, "Pool.handle", "self._handle is None or", "True or"),

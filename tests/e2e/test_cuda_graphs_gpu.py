@@ -7,6 +7,10 @@ test_graphs.py.
 from __future__ import annotations
 
 import gc
+import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -360,3 +364,34 @@ def test_no_room_in_capture_runs_without_a_graph(tmp_path: Path, device: Device)
     with pytest.warns(UserWarning, match="no room"):
         found = call(x)
     assert torch.equal(found, wanted) and torch.equal(call(x), wanted) and driver.records == 0
+
+
+FAULT = """
+import sys
+import torch
+
+def look_up(table, rows):
+    return table[rows] * 2  # this line
+
+call = torch.compile(look_up, backend="minductor", options={"cudagraphs": True, "wrapper": sys.argv[1]})
+table, rows = torch.randn(8, 4, device="cuda"), torch.tensor([1, 2, 3], device="cuda")
+for _ in range(3):
+    call(table, rows)
+rows[1] = 99
+call(table, rows)
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+def test_a_kernel_that_faults_is_named_if_launches_wait(tmp_path: Path, device: Device, wrapper: str) -> None:
+    """In a process of its own, whose context is lost. Without waiting, the error says how to find the kernel."""
+    (tmp_path / "fault.py").write_text(FAULT)
+    line = next(number for number, text in enumerate(FAULT.splitlines(), 1) if "# this line" in text)
+    for waits in ("1", "0"):
+        environ = {**os.environ, "CUDA_LAUNCH_BLOCKING": waits, "MINDUCTOR_CACHE_DIR": str(tmp_path / "store")}
+        command = [sys.executable, str(tmp_path / "fault.py"), wrapper]
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        assert ran.returncode != 0 and "CUDA_LAUNCH_BLOCKING=1" in ran.stderr
+        if waits == "1":
+            assert re.search(rf"CUDA error: .*at the launch of .*\(at .*fault\.py:{line}\)", ran.stderr), ran.stderr

@@ -5,6 +5,7 @@ Each law is a function `check_...`, which the faults at the end are shown to bre
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import shutil
@@ -27,7 +28,8 @@ from minductor.driver import Compiled
 from minductor.ir.plan.plan import Plan
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.graphs import graph_chain, graph_results
-from minductor.runtime.launch import launch_cpp_wrapper
+from minductor.runtime.launch import launch, launch_cpp_wrapper
+from minductor.runtime.launch.cuda import LATE_HINT
 from minductor.runtime.launch.gpu import Kernels, NativeKernel
 from minductor.target import Env
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
@@ -280,6 +282,28 @@ def check_failed_launch(gpu: FakeGpu, folder: Path) -> None:
     assert (gpu.number("entered"), gpu.number("left")) == (1, 1)
     run(x)
     assert gpu.number("launches") == 2
+    gpu.answer(700)
+    with pytest.raises(RuntimeError, match=f"{LATE_HINT}.*{LINE}"):
+        run(x)
+
+
+def test_a_failed_launch_of_a_wrapper_in_python_names_the_line(
+    gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "empty_strided_cuda", lambda size, stride, dtype: on_cpu(0, size, stride, dtype, ""))
+    monkeypatch.setattr(launch, "raw_stream", lambda number: STREAM)
+
+    class device(contextlib.nullcontext[None]):  # Dynamo asks whether objects are instances of it
+        pass
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    run, x = made(gpu, tmp_path, halved, wrapper="python"), torch.randn(5000)
+    gpu.answer(700)
+    with pytest.raises(RuntimeError, match=f"at the launch of fused_tanh.*{LATE_HINT} .*{LINE}"):
+        run(x)
+    gpu.answer()
+    with gpu.computing():
+        torch.testing.assert_close(run(x), halved(x))
 
 
 def check_unaligned(gpu: FakeGpu, folder: Path) -> None:

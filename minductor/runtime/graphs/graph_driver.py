@@ -93,12 +93,12 @@ class TorchDriver:
     _streams: dict[int, torch.cuda.Stream] = field(default_factory=dict[int, torch.cuda.Stream])
 
     def current_stream(self, device: str) -> Stream:
-        index = device.partition(":")[2]
-        number = int(index) if index else torch.cuda.current_device()
+        number = _number(device)
+        number = torch.cuda.current_device() if number is None else number
         return Stream(number, torch._C._cuda_getCurrentRawStream(number))
 
     def is_recording(self) -> bool:
-        return torch.cuda.is_current_stream_capturing()
+        return torch._C._cuda_isCurrentStreamCapturing()
 
     def make_pool(self) -> Any:
         return torch.cuda.graph_pool_handle()
@@ -155,6 +155,13 @@ class TorchDriver:
 
     def step(self) -> int:
         return marked_steps()
+
+
+@functools.lru_cache(maxsize=64)
+def _number(device: str) -> int | None:
+    """The number of a device, "cuda" or "cuda:1"; None for the current one. Asked at each call."""
+    number = device.partition(":")[2]
+    return int(number) if number else None
 
 
 @functools.cache

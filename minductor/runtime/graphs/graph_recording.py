@@ -125,11 +125,11 @@ class Recording:
 
     def replay(self, driver: GraphDriver, take: Take, args: Sequence[Any], step: int) -> tuple[torch.Tensor, ...]:
         """Runs the graph of a take for the arguments of a call."""
-        numbers, buffers = self._copied
-        if numbers:
+        if self.buffers:
+            numbers, buffers = self._copied
             driver.copy(buffers, [args[number] for number in numbers])
         driver.replay(take.entry.graph)
-        if back := [number for number in self.about.written if number in self.buffers]:
+        if self.buffers and (back := [number for number in self.about.written if number in self.buffers]):
             driver.copy([args[number] for number in back], [self.buffers[number] for number in back])
         results = [_result(result, args, step) for result in take.results]
         if len(self.takes) == MOST_TAKES and take is self.takes[-1]:

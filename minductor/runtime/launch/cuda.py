@@ -32,6 +32,9 @@ DRIVER = "libcuda.so.1"
 DEFAULT_SHARED = 48 * 1024  # bytes of a program; the driver must be asked for more
 ALIGNMENT = 16  # bytes; minductor_launch.h says the same
 MAX_STACK = 64
+# of kernels that ran, in minductor_launch.h as well, with the hint
+LATE_ERRORS = frozenset((700, 702, 710, *range(714, 720)))
+LATE_HINT = "; it or a kernel before it failed: with CUDA_LAUNCH_BLOCKING=1 each launch waits, and the error names it"
 METH_FASTCALL = 0x80  # of Python's C API: a function of an array of arguments and their number
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # as `md_driver` in minductor_launch.h has them
@@ -191,7 +194,8 @@ class Driver:
         shape = [ctypes.c_uint(n) for n in (programs, 1, 1, launch.threads, 1, 1, launch.shared)]
         given = (ctypes.c_void_p(kernel), *shape, ctypes.c_void_p(args[-1]), row, None)
         if status := self._handle["cuLaunchKernel"](*given):
-            raise RuntimeError(f"CUDA error: {self.error(status)} ({status}, at the launch of {symbol})")
+            hint = LATE_HINT if status in LATE_ERRORS else ""
+            raise RuntimeError(f"CUDA error: {self.error(status)} ({status}, at the launch of {symbol}){hint}")
 
 
 class _Record(ctypes.Structure):

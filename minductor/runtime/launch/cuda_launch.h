@@ -59,7 +59,8 @@ static PyObject* md_call_other(PyObject* other, PyObject* const* arguments, long
 
 static PyObject* md_fail(const md_Launch& launch, int code) {
   return PyErr_Format(
-      PyExc_RuntimeError, "CUDA error: %s (%d, at the launch of %s)", md_driver_error(code), code, launch.name);
+      PyExc_RuntimeError, "CUDA error: %s (%d, at the launch of %s)%s", md_driver_error(code), code, launch.name,
+      md_driver_hint(code));
 }
 
 extern "C" __attribute__((visibility("default")))

@@ -11,10 +11,12 @@ import functools
 import linecache
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from minductor.core.errors import user_lines
 from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
@@ -30,6 +32,7 @@ if TYPE_CHECKING:  # a package that is loaded needs no options
 Call = Callable[[list[Any]], Sequence[Any]]
 
 LIBRARY, KERNELS = "kernels.so", "kernels.py"
+AT_LAUNCH = ", at the launch of "  # in errors of NVIDIA's driver
 WRAPPER, WRAPPER_CPP, WRAPPER_FX = "wrapper.py", "wrapper.cpp", "wrapper.json"
 Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
 
@@ -118,7 +121,25 @@ def launch(
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     exec(compile(text, filename, "exec"), namespace)
     namespace["places"] = [tuple(map(where, nodes)) for nodes in namespace.get("places", ())]
-    return answered(text, namespace, f"minductor {name}", module_of)
+    call = answered(text, namespace, f"minductor {name}", module_of)
+    return _with_places(call, filename, text.splitlines(), where) if "raw_stream" in text else call
+
+
+def _with_places(call: Call, filename: str, text: Sequence[str], where: Callable[[str], str]) -> Call:
+    """The call of a wrapper with this text; an error at the launch of a kernel on a GPU names the user's lines."""
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        try:
+            return call(args)
+        except RuntimeError as error:
+            rows = [row for frame, row in walk_tb(error.__traceback__) if frame.f_code.co_filename == filename]
+            nodes = text[rows[-1] - 2].partition(": ")[2] if rows else ""  # of the comment above the launch
+            place = user_lines(map(where, nodes.split(", "))) if nodes and AT_LAUNCH in str(error) else ""
+            if not place:
+                raise
+            raise RuntimeError(f"{error} (at {place})") from error
+
+    return run
 
 
 # --- what a wrapper imports ---------------------------------------------------------------------------------------

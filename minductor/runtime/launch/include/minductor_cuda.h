@@ -131,7 +131,8 @@ __attribute__((cold, noinline)) static bool md_launch_by_python(md_Call& md, con
 
 __attribute__((cold, noinline)) static bool md_refused(md_Call& md, const md_Launch& launch, int code, const char* node) {
   md.node = node;
-  return md_fail(md, "RuntimeError", "CUDA error: %s (%d, at the launch of %s)", md_driver_error(code), code, launch.name);
+  return md_fail(md, "RuntimeError", "CUDA error: %s (%d, at the launch of %s)%s", md_driver_error(code), code, launch.name,
+                 md_driver_hint(code));
 }
 
 inline bool md_Kernel::operator()(md_Call& md, const md_Scope& scope, md_Values given, const char* node) const {

@@ -133,6 +133,14 @@ static int md_submit(const md_Launch& launch, unsigned programs, void* stream, m
   return code;
 }
 
+// What is added to an error of a kernel that ran, since the launch that finds it may be another's: CUDA_ERROR_ILLEGAL_ADDRESS,
+// CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_ASSERT, and from CUDA_ERROR_HARDWARE_STACK_ERROR to CUDA_ERROR_LAUNCH_FAILED. The
+// text stands in cuda.py as well.
+static const char* md_driver_hint(int code) {
+  const bool is_late = code == 700 || code == 702 || code == 710 || (code >= 714 && code <= 719);
+  return is_late ? "; it or a kernel before it failed: with CUDA_LAUNCH_BLOCKING=1 each launch waits, and the error names it" : "";
+}
+
 static const char* md_driver_error(int code) {
   const char* text = nullptr;
   md_driver.error_string(code, &text);
