@@ -461,6 +461,37 @@ def test_functions_over_strips_are_one_call_each() -> None:
     assert "md_tanh_f32(x0" not in text
 
 
+def beside(count: int) -> Sketch:
+    """The sum of so many functions of each element."""
+    s = Sketch((40, 70))
+    i, j = s.i
+    x = s.read("a", randn(40, 70), F32, 70 * i + j)
+    total = x
+    for number in range(count):
+        total = s.b.op("add", total, s.b.op("exp", s.b.op("mul", x, s.read(f"b{number}", randn(40), F32, i))))
+    s.write(total, F32)
+    return s
+
+
+def test_functions_that_wait_for_no_other_are_inlined() -> None:
+    text = text_of(schedule(case_of(beside(12)).program, CPU), "kernel")
+    assert text.count("= md_exp_f32(") == 12 and "md_called" not in text
+
+
+def test_a_choice_between_called_functions_stays_vectorised(tmp_path: Path) -> None:
+    """Of softpluses in turn, a large value passes all: g++ jumps past `c ? x : f(x)`, so masks choose."""
+    s = Sketch((40, 70))
+    i, j = s.i
+    x = s.read("a", randn(40, 70), F32, 70 * i + j)
+    limit = s.b.constant(20.0, F32)
+    for _ in range(5):
+        x = s.b.op("where", s.b.op("gt", x, limit), x, s.b.op("log1p", s.b.op("exp", x)))
+    s.write(s.b.op("add", x, s.read("b", randn(40), F32, i)), F32)
+    text = text_of(schedule(case_of(s).program, CPU), "kernel")
+    assert "md_called_log1p_f32(" in text
+    assert vectorised(text, tmp_path)("for (int64_t i1")
+
+
 @pytest.mark.parametrize("count", [8, 9])
 def test_many_functions_are_called_for_whole_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
