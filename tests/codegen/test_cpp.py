@@ -21,7 +21,7 @@ from torch import Tensor
 
 from minductor.codegen.cpp import cpp_kernels
 from minductor.codegen.cpp.cpp_kernels import cpp, kernel_text, unit_text
-from minductor.core.dtypes import F32, I64
+from minductor.core.dtypes import BOOL, F32, I8, I64, DType
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer
 from minductor.ir.plan.plan import KernelLine, Plan
@@ -422,6 +422,19 @@ def test_what_is_left_over_of_a_row_of_any_length_is_vectorised(tmp_path: Path) 
     text = text_of(schedule(case("softmax_symbolic").program, CPU), "f")
     assert "firstprivate(in0, out1)" in text
     assert vectorised(text, tmp_path)("for (int l = L; l < L + N; ++l) body(i + l, l, l < rest)")
+
+
+@pytest.mark.parametrize("dtype", [BOOL, I8])
+def test_lanes_that_store_bytes_are_vectorised(dtype: DType, tmp_path: Path) -> None:
+    """A byte may be part of any object, as far as g++ knows: also of the pointers that threads share."""
+    s = Sketch((64, 640))
+    i, j = s.i
+    x = s.read("a", randn(64, 640), F32, 640 * i + j)
+    s.write(s.b.reduce([x], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    s.write(s.b.op("gt", x, s.b.constant(0.5, F32)) if dtype == BOOL else s.b.cast(x, dtype), dtype)
+    text = text_of(schedule(case_of(s).program, CPU), "f")
+    assert "firstprivate(in0, out1, out2)" in text
+    assert vectorised(text, tmp_path)("for (int l = 0; l < W; ++l) body")
 
 
 def test_accumulators_are_as_many_as_the_columns_of_the_call() -> None:
