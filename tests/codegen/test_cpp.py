@@ -21,7 +21,7 @@ from torch import Tensor
 
 from minductor.codegen.cpp import cpp_kernels
 from minductor.codegen.cpp.cpp_kernels import cpp, kernel_text, unit_text
-from minductor.core.dtypes import F32, I64
+from minductor.core.dtypes import BOOL, F32, I8, I64, DType
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer
 from minductor.ir.plan.plan import KernelLine, Plan
@@ -424,6 +424,19 @@ def test_what_is_left_over_of_a_row_of_any_length_is_vectorised(tmp_path: Path) 
     assert vectorised(text, tmp_path)("for (int l = L; l < L + N; ++l) body(i + l, l, l < rest)")
 
 
+@pytest.mark.parametrize("dtype", [BOOL, I8])
+def test_lanes_that_store_bytes_are_vectorised(dtype: DType, tmp_path: Path) -> None:
+    """A byte may be part of any object, as far as g++ knows: also of the pointers that threads share."""
+    s = Sketch((64, 640))
+    i, j = s.i
+    x = s.read("a", randn(64, 640), F32, 640 * i + j)
+    s.write(s.b.reduce([x], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    s.write(s.b.op("gt", x, s.b.constant(0.5, F32)) if dtype == BOOL else s.b.cast(x, dtype), dtype)
+    text = text_of(schedule(case_of(s).program, CPU), "f")
+    assert "firstprivate(in0, out1, out2)" in text
+    assert vectorised(text, tmp_path)("for (int l = 0; l < W; ++l) body")
+
+
 def test_accumulators_are_as_many_as_the_columns_of_the_call() -> None:
     """A matrix may have far fewer columns than a block has."""
     text = text_of(schedule(case("symbolic_columns").program, CPU), "f")
@@ -459,6 +472,37 @@ def test_functions_over_strips_are_one_call_each() -> None:
     assert "md_strip_pow" not in text and "md_called" not in text
     assert text.count("= md_pow_f32(") == 1
     assert "md_tanh_f32(x0" not in text
+
+
+def beside(count: int) -> Sketch:
+    """The sum of so many functions of each element."""
+    s = Sketch((40, 70))
+    i, j = s.i
+    x = s.read("a", randn(40, 70), F32, 70 * i + j)
+    total = x
+    for number in range(count):
+        total = s.b.op("add", total, s.b.op("exp", s.b.op("mul", x, s.read(f"b{number}", randn(40), F32, i))))
+    s.write(total, F32)
+    return s
+
+
+def test_functions_that_wait_for_no_other_are_inlined() -> None:
+    text = text_of(schedule(case_of(beside(12)).program, CPU), "kernel")
+    assert text.count("= md_exp_f32(") == 12 and "md_called" not in text
+
+
+def test_a_choice_between_called_functions_stays_vectorised(tmp_path: Path) -> None:
+    """Of softpluses in turn, a large value passes all: g++ jumps past `c ? x : f(x)`, so masks choose."""
+    s = Sketch((40, 70))
+    i, j = s.i
+    x = s.read("a", randn(40, 70), F32, 70 * i + j)
+    limit = s.b.constant(20.0, F32)
+    for _ in range(5):
+        x = s.b.op("where", s.b.op("gt", x, limit), x, s.b.op("log1p", s.b.op("exp", x)))
+    s.write(s.b.op("add", x, s.read("b", randn(40), F32, i)), F32)
+    text = text_of(schedule(case_of(s).program, CPU), "kernel")
+    assert "md_called_log1p_f32(" in text
+    assert vectorised(text, tmp_path)("for (int64_t i1")
 
 
 @pytest.mark.parametrize("count", [8, 9])

@@ -1,6 +1,6 @@
-"""Training steps of convolution nets whose layouts are chosen as for a GPU, by both wrappers; and faults of the choice.
+"""Training steps of convolution nets whose layouts are chosen, by both wrappers; and faults of the choice.
 
-The rows and prices are those of a GPU, or drawn; the kernels run on the CPU.
+The prices are those of a CPU, or drawn.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import minductor
-from minductor.frontend.rewrites import channels_last, convolution_layouts, rewrite_table
+from minductor.frontend.rewrites import convolution_layouts
 from pytest_plugin.oracle.compiled import Compile
 from tests.random_nets import random_net
 
@@ -30,11 +29,7 @@ Conv = partial(nn.Conv2d, padding=1)
 
 @pytest.fixture
 def prices(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], tuple[float, float]]], None]:
-    """Lets the row apply on the CPU, with the seconds of both layouts that a function gives for each convolution."""
-    rows = (
-        replace(row, find=channels_last.find, is_on=True) if row.name == ROW else row for row in rewrite_table.REWRITES
-    )
-    monkeypatch.setattr(rewrite_table, "REWRITES", tuple(rows))
+    """Lets a function give the seconds of both layouts for each convolution."""
     monkeypatch.setattr(convolution_layouts, "has_layouts", lambda *_, **__: True)
 
     def by(seconds: Callable[[], tuple[float, float]]) -> None:
@@ -118,11 +113,27 @@ def gradients(call: Callable[[Tensor], list[Tensor]], net: nn.Module, x: Tensor)
 
 
 @pytest.mark.long
-@pytest.mark.must_fail_under("train-on-any-device")
-def test_a_cpu(compiled: Compile) -> None:
-    options = {"rewrites": f"+{ROW}"}
-    run = compiled(SmallNet(), torch.randn(2, 3, 24, 24), options=options, grad=True)
-    assert applied(run) == []
+@pytest.mark.must_fail_under("train-weights-to-the-library")
+def test_a_copy_of_a_weight(compiled: Compile) -> None:
+    model = nn.Sequential(Conv(16, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+    run = compiled(model, torch.randn(4, 16, 32, 32), grad=True)
+    assert applied(run) == [""]
+    assert "(64, 16, 3, 3), (144, 1, 48, 16)" in run.wrappers[0]
+
+
+@pytest.mark.long
+@pytest.mark.must_fail_under("train-gradients-of-weights-free")
+def test_large_weights(compiled: Compile) -> None:
+    run = compiled(nn.Sequential(Conv(96, 96, 3), nn.AdaptiveAvgPool2d(1)), torch.randn(1, 96, 8, 8), grad=True)
+    assert "would cost" in applied(run)[0]
+
+
+@pytest.mark.long
+@pytest.mark.must_fail_under("train-group-norms-free")
+def test_groups_of_few_channels(compiled: Compile) -> None:
+    model = nn.Sequential(Conv(8, 16, 3), nn.GroupNorm(8, 16), nn.AdaptiveAvgPool2d(1))
+    run = compiled(model, torch.randn(4, 8, 48, 48), grad=True)
+    assert "would cost" in applied(run)[0]
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from minductor.analysis.function_chains import function_chain
 from minductor.codegen.cpp import cpp_checks
 from minductor.codegen.cpp.cpp_math import prelude
 from minductor.codegen.cpp.cpp_nest import NestPrinter
@@ -32,7 +33,9 @@ from minductor.ir.program.ops import FUNCTION, op_cost
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
-MOST_INLINED = 8  # functions in loops with others; with more, the loop waits for its long chain and not for the calls
+MOST_INLINED = (
+    8  # functions in loops with others; more are called if they wait for each other, and hardly for the calls
+)
 UNIT_KERNELS = 32  # the most kernels of one translation unit: units are compiled side by side
 ARRAY = re.compile(r"\s+[\w ]+ \w+\[[^]]+\];")
 OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers beside this file
@@ -106,7 +109,7 @@ def kernel_text(
     values.nonpositive = frozenset(
         id(op) for op in exponentials if maximum_above(op.args[0], kernel.body.ops) is not None
     )
-    values.calls = len(_crowded(kernel)) > MOST_INLINED
+    values.calls = _calls_functions(kernel)
     values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     nodes = kernel.origins if origins is None else origins
     out.add(*(comment(nodes) if is_commented else ()))
@@ -131,14 +134,20 @@ def _with_arrays_in_place(lines: Sequence[str]) -> Sequence[str]:
     return (*lines[:inside], "  md_call_nothing();  // so that g++ keeps arrays in place", *lines[inside:])
 
 
-def _crowded(kernel: Kernel) -> set[int]:
-    """The positions of the functions in float32 that share a loop with others."""
+def _calls_functions(kernel: Kernel) -> bool:
+    """Whether functions are called out of line: many share loops, and some wait for others.
+
+    Functions that do not wait are computed side by side if they are inlined, while calls come one after the other and
+    save all registers.
+    """
     assert kernel.schedule is not None
-    ops, found = kernel.body.ops, set[int]()
+    ops, count, longest = kernel.body.ops, 0, 0
     for loop in loops(kernel.schedule.steps):
-        here = [p for p in loop.own_positions if ops[p].dtype == F32 and op_cost(ops[p].name) >= FUNCTION]
-        found.update(here if len(here) > 1 else ())
-    return found
+        inside = loop.own_positions
+        here = sum(ops[p].dtype == F32 and op_cost(ops[p].name) >= FUNCTION for p in inside)
+        count += here if here > 1 else 0
+        longest = max(longest, function_chain(ops, inside))
+    return count > MOST_INLINED and longest > 1
 
 
 def parts_text(

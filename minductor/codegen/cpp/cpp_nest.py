@@ -291,15 +291,21 @@ class NestPrinter(NestValues):
         """Copies scalars and pointers into variables of each thread.
 
         A load through a reference that g++ moves into a select stops the vectoriser. Pointers are copied too where
-        strips or bytes are stored: as far as g++ knows, such a store may change the reference. And where lanes run
-        under masks: g++ would load the pointer under the mask, too, and leave the loop scalar.
+        strips or bytes are stored: as far as g++ knows, such a store may change the reference, and loops of lanes stay
+        scalar. And where lanes run under masks: g++ would load the pointer under the mask, too.
         """
         text = "\n".join(self.out.lines[pragma + 1 :])
         used = set(re.findall(r"\b[a-z]\w*\b", text))
-        pointers = [name for name, _ in self.values.storages.values()] if _IN_STRIPS.search(text) else []
+        is_aliased = self.stores_bytes() or _IN_STRIPS.search(text)
+        pointers = [name for name, _ in self.values.storages.values()] if is_aliased else []
         scalars = [name for name in dict.fromkeys((*names.values(), *pointers)) if name in used - {"true", "false"}]
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
+
+    def stores_bytes(self) -> bool:
+        """Whether the kernel stores elements of one byte, whose C++ type may alias any other."""
+        stored = [op.attrs.ref.storage for op in self.ops if isinstance(op.attrs, Store)]
+        return any(self.values.storages[name][1].itemsize == 1 for name in stored)
 
     def bad(self, loop: Loop) -> list[str]:
         """The variables of the checks and assertions in a loop."""

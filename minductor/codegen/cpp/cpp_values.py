@@ -151,6 +151,8 @@ class Values:
             return spell_cpp_cast(args[0], dtypes[0], op.dtype)
         if op.name == "bitcast":
             return f"__builtin_bit_cast({cpp_type(op.dtype)}, {args[0]})"
+        if self.calls and op.name == "where" and op.dtype == F32:  # g++ would jump past calls, and the loop be scalar
+            return f"md_where({', '.join(args)})"
         text = spell_cpp(op.name, dtypes[-1], *args)
         if self.calls and not self.masks and op_cost(op.name) >= FUNCTION:
             name, parenthesis, rest = text.partition("(")

@@ -5,15 +5,14 @@ graph with copies to channels-last images in front of the convolutions that want
 convolution or the caller wants contiguous images. Refuses graphs in which the copies would take longer than they save.
 
 The choice is made once for all convolutions of a graph (`convolution_layouts.py`). A copy becomes part of the kernel in
-front of it, if there is one. Weights that are the same at each call are copied once; others are left to the library,
-which copies them within its call.
+front of it, if there is one. Weights that are the same at each call are copied once. In training on a CPU one copy of a
+weight serves the convolution and its gradient. Other weights are left to the library, which copies them in each call.
 
 In the joint graph one choice holds for forward and backward: the gradient of a convolution reads images and gradients
 in the layout of the images. What the forward saves then has the layout in which the backward reads it, and both graphs
 are split from a graph whose traced values agree. A forward graph that was split is left as it is. What the caller sees,
-the gradients of weights among it, keeps its strides. On a CPU training steps stay as they are: measured on one core, a
-step of ResNet-50 took 1.19 times as long with all images channels-last, U-Net 1.47, MobileNetV3 0.91. On an H200 the
-kernels of a step take 0.60 to 0.98 of the time (`benchmarks/gpu_models.md`).
+the gradients of weights among it, keeps its strides. On a CPU a step of 13 nets takes 0.68 to 1.02 of the time
+(`benchmarks/training.md`). On an H200 the kernels of a step take 0.60 to 0.98 (`benchmarks/gpu_models.md`).
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from minductor.frontend.rewrites.convolution_layouts import (
     is_frozen_weight,
     is_in_training,
     is_laid_out,
+    is_shared_weight,
     operands_of,
 )
 from minductor.frontend.rewrites.operator_calls import OperatorCall, operator_call
@@ -61,11 +61,6 @@ def find(site: Site) -> Convolutions | None:
     choice = choose_layouts(site)
     first = next((node for node in nodes if node in choice.channels_last | choice.contiguous), site.anchor)
     return Convolutions(result=first, nodes=tuple(nodes), choice=choice)
-
-
-def find_on_gpu(site: Site) -> Convolutions | None:
-    """All convolutions of a graph for a GPU, if the anchor is the first one that takes images."""
-    return find(site) if site.is_gpu else None
 
 
 def has_no_backward(match: Convolutions, site: Site) -> str:
@@ -167,8 +162,8 @@ def _call(node: fx.Node) -> OperatorCall:
 
 
 def _copies_weight(weight: fx.Node, site: Site) -> bool:
-    """Whether the weight's layout is changed here: once, or by the kernel that casts it."""
-    is_ours = is_frozen_weight(site, weight) or is_cast_weight(weight)
+    """Whether the weight's layout is changed here: once, for several calls, or by the kernel that casts it."""
+    is_ours = is_frozen_weight(site, weight) or is_cast_weight(weight) or is_shared_weight(site, weight)
     return is_ours and not is_channels_last(site.value(weight))
 
 
@@ -205,8 +200,7 @@ CHANNELS_LAST = Rewrite(
 TRAIN_CHANNELS_LAST = replaced(
     CHANNELS_LAST,
     name="train_channels_last",
-    docs="In training on a GPU, one layout of images is chosen for convolutions and their gradients.",
+    docs="In training, one layout of images is chosen for convolutions and their gradients.",
     level="joint",
-    find=find_on_gpu,
     conditions=(saves_time,),
 )

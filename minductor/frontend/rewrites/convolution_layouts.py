@@ -6,8 +6,9 @@ results of views and of other operators) keep the layout that they have, and a r
 
 Each image, a tensor of four or five dimensions, is on one of two sides: contiguous or channels-last. A convolution
 prices its sides by `convolution_seconds.py`. An operator whose result follows its operand's layout (pointwise, pooling,
-batch norm, concatenation, and their gradients) costs a copy if the two differ. What the caller sees costs a copy if it
-is not in the layout that the caller sees. `minimum_cut.py` finds the cheapest sides.
+batch norm, concatenation, and their gradients) costs a copy if the two differ; a group norm of few channels costs more
+if its images are channels-last. What the caller sees costs a copy if it is not in the layout that the caller sees.
+`minimum_cut.py` finds the cheapest sides.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from torch import fx
 
 from minductor.frontend.quirks.eager_strides import POINTWISE, layout_of
 from minductor.frontend.rewrites.convolution_seconds import (
+    SHARED_WEIGHT,
     can_pack,
     convolution,
     copy_seconds,
     gradient_seconds,
+    group_norm_seconds,
     has_layouts,
     layout_seconds,
     nbytes,
+    number,
     sizes,
 )
 from minductor.frontend.rewrites.minimum_cut import ALWAYS, TwoSides
@@ -53,6 +57,10 @@ _FOLLOWING_NAMES = (
     " _adaptive_avg_pool2d_backward upsample_nearest2d_backward upsample_bilinear2d_backward"
 )
 _FOLLOWING = frozenset(f"aten.{name}" for name in _FOLLOWING_NAMES.split())
+_GROUP_NORMS: Mapping[str, bool] = {
+    "aten.native_group_norm": False,
+    "aten.native_group_norm_backward": True,
+}  # whether it is a gradient
 # operators that read either layout at the same cost, and give little
 _REDUCING_NAMES = "mean sum amax amin var var_mean argmax any all"
 _REDUCING = frozenset(f"aten.{name}" for name in _REDUCING_NAMES.split())
@@ -132,6 +140,8 @@ class _Priced:
         elif result is not None and self._follows(node, name):
             for given in self._images_of(node):
                 self._join(node, given)
+            if name in _GROUP_NORMS:
+                self._price_group_norm(node, result)
         elif name in _REDUCING:
             return
         elif name == "aten.permute" and node.args[1] in ([0, 2, 3, 1], [0, 2, 3, 4, 1]):
@@ -152,6 +162,13 @@ class _Priced:
             return node.kwargs.get("memory_format") in (None, torch.preserve_format)
         is_pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
         return is_pointwise or str(target) in POINTWISE or name in _FOLLOWING
+
+    def _price_group_norm(self, node: fx.Node, result: torch.Tensor) -> None:
+        """Adds what channels-last images cost a group norm, or its gradient."""
+        call = operator_call(node)
+        assert call is not None
+        facts = {"is_gpu": self.site.is_gpu, "is_gradient": _GROUP_NORMS[operator_name(node)]}
+        self.prices.append((node, 0.0, group_norm_seconds(result, number(call.get("group")), **facts)))
 
     def _price_item(self, node: fx.Node) -> None:
         """Joins one of several results to the call that gives it; the gradient of a weight is no image."""
@@ -244,6 +261,14 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 def is_cast_weight(weight: object) -> bool:
     """Whether a kernel of ours casts a weight in training, as autocast asks: it writes any layout at the same cost."""
     return isinstance(weight, fx.Node) and operator_name(weight) == "aten._to_copy" and is_in_training(weight)
+
+
+def is_shared_weight(site: Site, weight: fx.Node) -> bool:
+    """Whether a kernel of ours copies a weight for a convolution and its gradient: oneDNN would copy it in each call.
+
+    A small copy takes longer to begin than it saves.
+    """
+    return not site.is_gpu and is_in_training(site.anchor) and nbytes(site.value(weight)) >= SHARED_WEIGHT
 
 
 def is_in_training(node: fx.Node) -> bool:

@@ -10,9 +10,10 @@ weights and channels-last images as they are. cuDNN's kernels for matrix units t
 for float32 without TF32 are faster on contiguous ones.
 
 The rates were fitted to single convolutions of image models: by oneDNN on two cores, by cuDNN on an H200. Those of
-the gradients of depthwise convolutions are of a training step of MobileNetV3; other gradients are priced by the copies
-of a convolution: that of the images makes as many, and so does that of the weights. A size that
-changes from call to call counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
+gradients and of group norms on a CPU are of single calls on a Zen 5 (`benchmarks/training.md`); those of the gradients
+of depthwise convolutions on a GPU are of a training step of MobileNetV3. Other gradients are priced by the copies of a
+convolution: that of the images makes as many, and so does that of the weights. A size that changes from call to call
+counts as STAND_IN, since the bits of a result must not depend on the sizes of the first call.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ _CALL = 3e-5  # seconds more for a call that brings anything to blocks
 _COPY_RATE = 1.2e10  # a copy of ours from one layout to the other, alone or as part of a kernel
 _LARGE_DEPTHWISE_RATE = 3e10  # multiply-adds a second that are lost by large depthwise windows on channels-last images
 _FEW_OUTPUTS_RATE = 2.5e9  # bytes of images that a 1x1 convolution with few results reads, channels-last
+_HEAD_GRADIENT_RATE = 3e10  # the same for each gradient of such a convolution
+_WIDE_DEPTHWISE_RATE = 3e9  # multiply-adds a second that the gradient of a wide depthwise weight loses, contiguous
+_GROUP_NORM_PIXEL = 3e-9  # seconds more for the channels of a group at a pixel, channels-last
+_GROUP_NORM_GRADIENT_PIXEL = 6e-9  # the same for the gradient of a group norm
+FULL_PIXEL = 16  # channels of a group, from which a group norm takes channels-last images as fast as contiguous ones
+SHARED_WEIGHT = 16 * 1024  # bytes of a weight, from which one copy for a convolution and its gradient pays
+WIDE_WINDOW = 25  # elements of a window, from which oneDNN's contiguous gradients of depthwise weights are slow
 LARGE_WINDOW = 49  # elements of a window, from which depthwise convolutions are faster on contiguous images
 SMALL_IMAGE = 14 * 14  # pixels: at most so many of one image are faster channels-last even there
 FEW_OUTPUTS = 2
@@ -134,7 +142,8 @@ def gradient_seconds(
     `images`, `weights`: whether the gradients of these are wanted. `is_cast`: a kernel of ours casts the weight, and
     the gradient of it, and brings them to any layout.
     """
-    assert is_gpu
+    if not is_gpu:
+        return _cpu_gradient_seconds(each, images=images, weights=weights)
     gradients = images + weights
     moved = each.input_bytes + each.output_bytes
     if each.is_depthwise:
@@ -150,6 +159,30 @@ def gradient_seconds(
     if each.window == 1 and each.pixels >= LARGE_IMAGE:
         return 0.0, 0.0
     return gradients * (2 * moved / _GPU_COPY_RATE + 2 * _GPU_CALL + weight), last
+
+
+def _cpu_gradient_seconds(each: Convolution, *, images: bool, weights: bool) -> tuple[float, float]:
+    """The same by oneDNN, which is given a channels-last copy of the weight, and gives the gradient of it so."""
+    gradients = images + weights
+    if is_head(each):
+        return 0.0, gradients * each.input_bytes / _HEAD_GRADIENT_RATE
+    if each.groups > 1 and not each.is_depthwise:
+        return 0.0, 0.0
+    moved = each.input_bytes + each.output_bytes
+    contiguous = gradients * (moved / _IMAGE_RATE + each.weight_bytes / _WEIGHT_RATE + _CALL)
+    if each.is_depthwise and each.window >= WIDE_WINDOW:
+        contiguous += weights * each.macs / _WIDE_DEPTHWISE_RATE
+    last = gradients * each.weight_bytes / _WEIGHT_RATE + weights * copy_seconds(each.weight_bytes, is_gpu=False)
+    return contiguous, last
+
+
+def group_norm_seconds(value: torch.Tensor, groups: int, *, is_gpu: bool, is_gradient: bool) -> float:
+    """The seconds that channels-last images cost a group norm: a pixel of few channels of a group fills no vector."""
+    channels = sizes(value)[1] // max(groups, 1)
+    if is_gpu or not 0 < channels < FULL_PIXEL:
+        return 0.0
+    pixels = prod(sizes(value)) // channels
+    return pixels * (_GROUP_NORM_GRADIENT_PIXEL if is_gradient else _GROUP_NORM_PIXEL)
 
 
 def has_layouts(dtype: torch.dtype, *, is_gpu: bool, is_packed: bool) -> bool:

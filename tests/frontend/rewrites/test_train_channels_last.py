@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from minductor.frontend.quirks.eager_strides import layout_of
 from minductor.frontend.rewrites import convolution_layouts
-from minductor.frontend.rewrites.convolution_seconds import Convolution, gradient_seconds
+from minductor.frontend.rewrites.convolution_seconds import Convolution, gradient_seconds, group_norm_seconds
 from tests.random_nets import random_net
 from tests.trained_layouts import IMAGES, copied, train
 
@@ -230,18 +230,74 @@ def test_float32_without_short_products_stays() -> None:
     assert set(step.layouts()) == {"c"}
 
 
-def test_the_row_is_for_gpus_and_off_by_name() -> None:
-    for given in ({"target": "cpu"}, {"rewrites": "-train_channels_last"}):
-        step = train(MATCHES["two"](), images(), **given)
-        assert step.why() == []
-        assert "a backward reads what" in step.why("channels_last")[0]
-        assert set(step.layouts()) == {"c"}
+def test_the_row_is_off_by_name() -> None:
+    step = train(MATCHES["two"](), images(), rewrites="-train_channels_last")
+    assert step.why() == []
+    assert "a backward reads what" in step.why("channels_last")[0]
+    assert set(step.layouts()) == {"c"}
 
 
 def test_a_channels_last_model_stays_as_it_is() -> None:
     model = net(nn.ReLU(), Conv(16, 16, 3)).to(memory_format=torch.channels_last)
     step = train(model, images().to(memory_format=torch.channels_last))
     assert list(map(copied, step.graphs)) == [0, 0]
+    step.check()
+
+
+# --- a CPU
+
+
+@pytest.mark.parametrize("name", sorted({*MATCHES} - {"depthwise"}))
+def test_a_cpu_takes_channels_last_images(name: str) -> None:
+    step = train(MATCHES[name]().train(), images(4, 3, 32), target="cpu")
+    assert step.why() == [""]
+    assert "l" in step.layouts()
+    step.check()
+
+
+def test_a_convolution_and_its_gradient_read_one_copy_of_a_weight() -> None:
+    """A weight of 36 KiB is copied, the one of 2 KiB is left to the library."""
+    model = nn.Sequential(Conv(3, 16, 3), nn.ReLU(), Conv(16, 64, 3), nn.AdaptiveAvgPool2d(1))
+    step = train(model, images(4, 3, 32), target="cpu")
+    assert set(step.layouts()) == {"l"}
+    forward, backward = step.graphs
+    read = [node.args[1 if gm is forward else 2] for gm in (forward, backward) for node in convolutions(gm)]
+    shapes = [(node.meta["val"].shape[0], layout_of(node.meta["val"]).is_channels_last) for node in read]
+    assert sorted(shapes) == [(16, False), (16, False), (64, True), (64, True)]
+    assert sum(copied_weight.meta["val"].shape[:2] == (64, 16) for copied_weight in clones(forward)) == 1
+    assert not any(clone.meta["val"].shape == (64, 16, 3, 3) and is_last(clone) for clone in clones(backward))
+    step.check()
+
+
+def convolutions(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The convolutions of a graph and their gradients."""
+    return [node for node in gm.graph.nodes if node.target in IMAGES]
+
+
+def clones(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The copies that a graph makes."""
+    return list(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default))
+
+
+def is_last(node: torch.fx.Node) -> bool:
+    """Whether a value is channels-last."""
+    return layout_of(node.meta["val"]).is_channels_last
+
+
+CONTIGUOUS_ON_A_CPU: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+    "large weights": (lambda: Conv(256, 256, 3), images(1, 256, 7)),
+    "few results": (lambda: nn.Conv2d(8, 2, 1), images(2, 8, 56)),
+    "groups of few channels": (lambda: nn.Sequential(Conv(8, 16, 3), nn.GroupNorm(8, 16)), images(4, 8, 48)),
+}
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS_ON_A_CPU)
+def test_what_stays_contiguous_on_a_cpu(name: str) -> None:
+    build, x = CONTIGUOUS_ON_A_CPU[name]
+    step = train(nn.Sequential(build(), nn.AdaptiveAvgPool2d(1)), x.requires_grad_(), target="cpu")
+    assert len(step.why()) == 1
+    assert "would cost" in step.why()[0]
+    assert set(step.layouts()) == {"c"}
     step.check()
 
 
@@ -282,3 +338,30 @@ def test_prices_of_gradients() -> None:
     depthwise = replace(NUMBERS, is_depthwise=True, groups=64)
     contiguous, last = gradient_seconds(depthwise, **facts)
     assert contiguous > last == 0
+
+
+def test_prices_of_gradients_on_a_cpu() -> None:
+    facts = {"dtype": torch.float32, "is_gpu": False, "images": True, "weights": True, "is_cast": False}
+    contiguous, last = gradient_seconds(NUMBERS, **facts)
+    assert 0 < last < contiguous
+    one, _ = gradient_seconds(NUMBERS, **{**facts, "images": False})
+    assert one < contiguous  # the gradient of the images is not computed
+    large = replace(NUMBERS, weight_bytes=20_000_000)
+    contiguous, last = gradient_seconds(large, **facts)
+    assert last > contiguous  # the gradient of the weight is copied back
+    head = replace(NUMBERS, window=1, outputs=1)
+    contiguous, last = gradient_seconds(head, **facts)
+    assert last > contiguous == 0
+    depthwise = replace(NUMBERS, groups=64, is_depthwise=True)
+    wide = replace(depthwise, window=25)
+    assert gradient_seconds(wide, **facts)[0] > 2 * gradient_seconds(depthwise, **facts)[0]
+    assert gradient_seconds(replace(NUMBERS, groups=4), **facts) == (0, 0)
+
+
+def test_prices_of_group_norms() -> None:
+    x = torch.empty(2, 64, 8, 8)
+    facts = {"is_gpu": False, "is_gradient": False}
+    two, eight = group_norm_seconds(x, 32, **facts), group_norm_seconds(x, 8, **facts)
+    assert two > eight > group_norm_seconds(x, 4, **facts) == 0
+    assert group_norm_seconds(x, 8, is_gpu=False, is_gradient=True) > eight
+    assert group_norm_seconds(x, 32, is_gpu=True, is_gradient=False) == 0
