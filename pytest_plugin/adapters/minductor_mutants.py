@@ -376,7 +376,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "0 < channels < 0",
     ),
     Mutant("train-marks-lost", f"{REWRITES}.rewrite_row", "Site.write", ", *OF_TRAINING", ""),
-    Mutant("train-gradients-as-they-come", LAYOUT_CHANGES, "_wants_strides", "in _TAKE_CONTIGUOUS", "in ()"),
     Mutant("pack-any-weight", LAYOUT_SECONDS, "can_pack", "not site.is_frozen(weight)", "False"),
     Mutant("pack-contiguous", PACK_CONVOLUTION, "has_channels_last_images", "if is_channels_last(x)", "if True"),
     Mutant("pack-few-results", PACK_CONVOLUTION, "has_many_results", "if is_head(each)", "if False"),

@@ -61,6 +61,17 @@ class SmallNet(nn.Module):
         return y, self.head(torch.cat((y.mean((2, 3)), self.up(y).amax((2, 3))), 1))
 
 
+class Distances(nn.Module):
+    """An image of the distances between the rows of two others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = Conv(3, 8, 3), Conv(3, 8, 3), Conv(8, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.cdist(self.first(x), self.second(x))).mean((2, 3))
+
+
 class Checkpoints(nn.Module):
     """Two blocks that the backward computes again."""
 
@@ -148,7 +159,14 @@ def test_checkpoints(compiled: Compile) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("prices")
-@pytest.mark.must_fail_under("train-gradients-as-they-come")
+def test_distances(compiled: Compile) -> None:
+    """Autograd gives the gradient of distances contiguous gradients, which come from a convolution here."""
+    run = compiled(Distances(), torch.randn(2, 3, 16, 16), grad=True)
+    assert applied(run) == [""]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("prices")
 def test_normalized_weights(compiled: Compile) -> None:
     model = nn.Sequential(nn.utils.parametrizations.weight_norm(Conv(3, 8, 3)), nn.ReLU(), Conv(8, 8, 3))
     run = compiled(model, torch.randn(2, 3, 16, 16), grad=True)

@@ -33,9 +33,8 @@ from minductor.ir.program.ops import FUNCTION, op_cost
 from minductor.ir.program.signature import error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
-MOST_INLINED = (
-    8  # functions in loops with others; more are called if they wait for each other, and hardly for the calls
-)
+# functions in loops with others; more of them are called if they wait for each other, since they hardly wait for calls
+MOST_INLINED = 8
 UNIT_KERNELS = 32  # the most kernels of one translation unit: units are compiled side by side
 ARRAY = re.compile(r"\s+[\w ]+ \w+\[[^]]+\];")
 OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers beside this file

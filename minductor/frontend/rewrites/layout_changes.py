@@ -26,8 +26,6 @@ from minductor.frontend.rewrites.traced_values import traced
 from minductor.frontend.rewrites.value_layouts import difference, has_same_layout, storage, storages
 
 aten = torch.ops.aten
-# operators that read their first argument as if it were contiguous, since autograd makes it so
-_TAKE_CONTIGUOUS = (aten._weight_norm_interface_backward.default, aten._cdist_backward.default)
 
 
 @dataclass(slots=True)
@@ -203,11 +201,7 @@ def _wants_strides(node: fx.Node) -> bool:
     """Whether a node is not traced again: it is the output, takes strides for granted, or data decide its sizes."""
     if isinstance(node.target, torch._ops.OpOverload) and not str(node.target).startswith(KNOWN_NAMESPACES):
         return True  # another library's operator may take strides for granted
-    return (
-        node.target in _TAKE_CONTIGUOUS
-        or node.op in ("output", "call_module")
-        or bool(node.meta.get("unbacked_bindings"))
-    )
+    return node.op in ("output", "call_module") or bool(node.meta.get("unbacked_bindings"))
 
 
 def _shares(value: Any, inputs: Iterable[Any]) -> list[bool]:
