@@ -274,6 +274,13 @@ def test_elements_of_every_size_are_transposed_in_registers(tmp_path: Path) -> N
         assert torch.equal(result, expected), name
 
 
+@pytest.mark.parametrize(("size", "calls"), [((500, 700), [True]), ((40, 700), [False])])
+def test_a_transpose_reads_the_next_rows_ahead_if_there_are_any(size: tuple[int, int], calls: list[bool]) -> None:
+    """What it would read ahead behind the last block of rows is something else."""
+    text = text_of(schedule(case_of(transposed(*size)).program, CPU), "f")
+    assert [not given.endswith(", false") for given in re.findall(r"md_copy_transposed\((in0.*)\);", text)] == calls
+
+
 def test_loops_over_whole_axes_stay_loops() -> None:
     """Their order may matter, and a call transposes blocks."""
     program = case_of(transposed(70, 90)).program

@@ -7,7 +7,7 @@ It prints the schedule's tree of loops and decides nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -168,17 +168,23 @@ class NestPrinter(NestValues):
             return {}
         ends = {axis: self.range(axis) for axis in (loop.axis, inner.axis)}
         here = inner.own_positions
-        if copy := transposed_copy([self.ops[p] for p in here], self.values, ends):
+        whole = {axis for axis in ends if self.is_one_block(axis)}
+        if copy := transposed_copy([self.ops[p] for p in here], self.values, ends, whole):
             return {here[0]: copy}
-        calls = {p: self.transpose(loop.axis, inner.axis, p, ends) for p in here}
+        calls = {p: self.transpose(loop.axis, inner.axis, p, ends, whole) for p in here}
         return calls if len(calls) == len(inner.body) and all(calls.values()) else {}
 
-    def transpose(self, outer: str, inner: str, position: int, ends: Ends) -> str:
+    def is_one_block(self, axis: str) -> bool:
+        """Whether the open block of an axis certainly has all its elements."""
+        block, extent = self.blocks.get(axis), as_int(self.extents[axis])
+        return block is None or (extent is not None and 0 < extent <= block.size)
+
+    def transpose(self, outer: str, inner: str, position: int, ends: Ends, whole: Collection[str]) -> str:
         """The call of md_transpose that replaces a load or store in two nested loops; "" if none does."""
         op = self.ops[position]
         if isinstance(op.attrs, Store):
             return transposed_store(op, self.kept.get(op.args[0]), outer, inner, self.values, ends)
-        return transposed_load(op, self.kept.get(position), outer, inner, self.values, ends)
+        return transposed_load(op, self.kept.get(position), outer, inner, self.values, ends, whole)
 
     def run(self, loop: Loop) -> None:
         """Writes the header and the body of a loop."""

@@ -66,12 +66,13 @@ template <int N, class T, class U> MD_INLINE void md_transpose_tile(const T* in,
 // how many of `count` elements tiles of N hold: all, by a last tile that overlaps, unless very few are left over
 template <int N> MD_INLINE int64_t md_tiled(int64_t count) { return count % N > N / 8 ? count : count - count % N; }
 // out[c * out_stride + r] = in[r * in_stride + c] for r in [0, rows) and c in [0, columns): elements of 1, 2, 4 or 8
-// bytes, or bfloat16 as float
+// bytes, or bfloat16 as float. `has_next`: a block of the rows behind these may follow.
 template <class T, class U, int N = md_tile_side(sizeof(U))>
-void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, U* out, int64_t out_stride) {
+void md_transpose(
+    const T* in, int64_t in_stride, int64_t rows, int64_t columns, U* out, int64_t out_stride, bool has_next = true) {
   static_assert(sizeof(T) == sizeof(U) || (sizeof(T) == 2 && sizeof(U) == 4), "a copy, or bfloat16 as float");
   if constexpr (N * sizeof(U) > 16)
-    if (rows < N || columns < N) return md_transpose<T, U, N / 2>(in, in_stride, rows, columns, out, out_stride);
+    if (rows < N || columns < N) return md_transpose<T, U, N / 2>(in, in_stride, rows, columns, out, out_stride, has_next);
   const bool is_small = rows < N || columns < N;
   const int64_t tiled_rows = is_small ? 0 : md_tiled<N>(rows), tiled_columns = is_small ? 0 : md_tiled<N>(columns);
   for (int64_t i = 0; i < tiled_rows; i += N)
@@ -79,7 +80,7 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
       const int64_t r = i + N <= rows ? i : rows - N, c = j + N <= columns ? j : columns - N;
       // The next block follows, from memory and not from a staging buffer. Rows 2 KiB apart would drive each other out of
       // the first-level cache.
-      if (in_stride >= out_stride && in_stride * sizeof(T) % 2048 != 0)
+      if (has_next && in_stride >= out_stride && in_stride * sizeof(T) % 2048 != 0)
 #pragma GCC unroll 16
         for (int k = 0; k < N; ++k) __builtin_prefetch(in + (r + k + rows) * in_stride + c);
       md_transpose_tile<N>(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
@@ -91,11 +92,12 @@ void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns,
 // cache, so a line that is written in parts would leave it in between: an array gathers its parts.
 //@ md_copy_transposed : md_transpose
 template <class T>
-void md_copy_transposed(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+void md_copy_transposed(
+    const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride, bool has_next = true) {
   constexpr int64_t SIDE = 64, LINE = 64 / sizeof(T);
   const bool is_crowded = (out_stride + LINE) * (int64_t)sizeof(T) % 4096 <= 128;
   if (!is_crowded || (md_tile_side(sizeof(T)) == LINE && out_stride % LINE == 0))
-    return md_transpose(in, in_stride, rows, columns, out, out_stride);
+    return md_transpose(in, in_stride, rows, columns, out, out_stride, has_next);
   T block[SIDE * SIDE];
   for (int64_t row = 0; row < rows; row += SIDE)
     for (int64_t column = 0; column < columns; column += SIDE) {

@@ -3,11 +3,13 @@
 They are copies between memory and a staging buffer, an array, or from memory to memory. Takes a load, a store or both,
 the array, the two axes and where their open blocks begin and end. Gives the text of the call. Refuses ("") a copy that
 no such call does: elements that are converted, but between floats of 16 and 32 bits, or an index that is not linear.
+
+A call reads the next block of rows ahead, unless one block has all rows: then it says `false`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import permutations
 
 from minductor.codegen.cpp.cpp_arrays import Array
@@ -20,8 +22,13 @@ from minductor.ir.program.nodes import Load, Op, Store
 Ends = Mapping[str, tuple[str, str]]
 
 
-def transposed_load(op: Op, row: Array | None, outer: str, inner: str, values: Values, ends: Ends) -> str:
-    """The call that copies a load, whose elements are adjacent along `inner`, into an array in the order of `outer`."""
+def transposed_load(
+    op: Op, row: Array | None, outer: str, inner: str, values: Values, ends: Ends, whole: Collection[str]
+) -> str:
+    """The call that copies a load, whose elements are adjacent along `inner`, into an array in the order of `outer`.
+
+    `whole`: the axes of which one block has all elements.
+    """
     if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
         return ""
     name, dtype = values.storages[op.attrs.ref.storage]
@@ -29,8 +36,8 @@ def transposed_load(op: Op, row: Array | None, outer: str, inner: str, values: V
     if memory is None or dtype not in (BF16, F16, op.dtype):
         return ""
     begin, stride = memory
-    function = "md_transpose_widened" if dtype == F16 else "md_transpose"
-    return f"{function}({name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)});"
+    given = f"{name} + {begin}, {stride}, {_lengths(outer, inner, ends)}, {_at(row, ends)}"
+    return f"md_transpose_widened({given});" if dtype == F16 else f"md_transpose({given}{_last(outer, whole)});"
 
 
 def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: Values, ends: Ends) -> str:
@@ -46,7 +53,7 @@ def transposed_store(op: Op, row: Array | None, outer: str, inner: str, values: 
     return f"{function}({_at(row, ends)}, {_lengths(inner, outer, ends)}, {name} + {begin}, {stride});"
 
 
-def transposed_copy(ops: Sequence[Op], values: Values, ends: Ends) -> str:
+def transposed_copy(ops: Sequence[Op], values: Values, ends: Ends, whole: Collection[str]) -> str:
     """The call that copies a block from memory to memory, if the ops are a load and a store of what it loads.
 
     Loops over whole axes stay loops: a recipe that transposes has a block of one axis at least, and the order of others
@@ -62,7 +69,7 @@ def transposed_copy(ops: Sequence[Op], values: Values, ends: Ends) -> str:
         if read is not None and written is not None and source[1] == target[1] and source[0] != target[0]:
             lengths = _lengths(outer, inner, ends)
             start, end = f"{source[0]} + {read[0]}, {read[1]}", f"{target[0]} + {written[0]}, {written[1]}"
-            return f"md_copy_transposed({start}, {lengths}, {end});"
+            return f"md_copy_transposed({start}, {lengths}, {end}{_last(outer, whole)});"
     return ""
 
 
@@ -78,6 +85,11 @@ def _memory(index: Expr, outer: str, inner: str, ends: Ends) -> tuple[str, str] 
 
 def _lengths(first: str, second: str, ends: Ends) -> str:
     return ", ".join(stop if start == "0" else f"{stop} - {start}" for start, stop in (ends[first], ends[second]))
+
+
+def _last(rows: str, whole: Collection[str]) -> str:
+    """The last argument of a call: whether a block of further rows may follow; "" if so."""
+    return ", false" if rows in whole else ""
 
 
 def _at(row: Array, ends: Ends) -> str:
