@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,6 +180,15 @@ def test_a_freed_function_frees_its_graphs(compile_net: Callable[..., Any], driv
     torch._dynamo.reset()
     gc.collect()
     assert graph() is None
+
+
+def test_nothing_is_recorded_while_each_launch_waits(tmp_path: Path, driver: RecordingDriver) -> None:
+    environ = {**os.environ, "CUDA_LAUNCH_BLOCKING": "1"}
+    backend = Compiler(store=Store(tmp_path), graph_driver=driver, environ=environ)
+    call, x = torch.compile(lambda x: x.sin() * 2, backend=backend, options=OPTIONS), torch.randn(8)
+    for _ in range(3):
+        assert torch.allclose(call(x), x.sin() * 2)
+    assert not driver.asked
 
 
 def test_nothing_is_recorded_on_a_cpu(tmp_path: Path, driver: RecordingDriver) -> None:

@@ -1,4 +1,4 @@
-"""The wrapper in C++: one function for the call and one for each region.
+"""The wrapper in C++: one function for the call, one for each region, and under `cudagraphs` one for each partition.
 
 Takes a Plan. Gives one translation unit. Its tensors are `md_Tensor`, which the included header defines: as torch's
 tensors (minductor_torch.h), or as memory of its own (minductor_plain.h) for plans that call no operator of torch.
@@ -6,9 +6,10 @@ Refuses (NotNative) a plan that needs Python for more than single calls: operato
 `while_loop` and `invoke_subgraph`, numbers that C++ computes differently, several GPUs, `verify_memory`, and on a GPU
 `nan_asserts`.
 
-Python makes the calls that torch's C interface does not offer. The text of these calls, a function for each handle,
-stands at the unit's end. Kernels for a CPU are functions that the unit declares. Kernels for a GPU are records
-(minductor_cuda.h), which the loader fills in; the function of a plan with launches works on the GPU's current stream.
+Python makes the calls that torch's C interface does not offer, and records partitions. The text for that, a function
+for each handle, stands at the unit's end. Kernels for a CPU are functions that the unit declares. Kernels for a GPU are
+records (minductor_cuda.h), which the loader fills in; the function of a plan with launches works on the GPU's current
+stream.
 """
 
 from __future__ import annotations

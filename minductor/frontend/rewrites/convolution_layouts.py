@@ -57,10 +57,8 @@ _FOLLOWING_NAMES = (
     " _adaptive_avg_pool2d_backward upsample_nearest2d_backward upsample_bilinear2d_backward"
 )
 _FOLLOWING = frozenset(f"aten.{name}" for name in _FOLLOWING_NAMES.split())
-_GROUP_NORMS: Mapping[str, bool] = {
-    "aten.native_group_norm": False,
-    "aten.native_group_norm_backward": True,
-}  # whether it is a gradient
+# whether a group norm is a gradient
+_GROUP_NORMS: Mapping[str, bool] = {"aten.native_group_norm": False, "aten.native_group_norm_backward": True}
 # operators that read either layout at the same cost, and give little
 _REDUCING_NAMES = "mean sum amax amin var var_mean argmax any all"
 _REDUCING = frozenset(f"aten.{name}" for name in _REDUCING_NAMES.split())

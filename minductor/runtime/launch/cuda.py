@@ -198,14 +198,15 @@ class Driver:
             raise RuntimeError(f"CUDA error: {self.error(status)} ({status}, at the launch of {symbol}){hint}")
 
 
+# the fields of Python's PyMethodDef
+_METHOD = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
 class _Record(ctypes.Structure):
     """`md_Launch` of minductor_launch.h."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("call", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
+        *_METHOD,
         ("kernel", ctypes.c_void_p),
         ("programs", ctypes.c_void_p),
         ("greatest_index", ctypes.c_void_p),
@@ -254,10 +255,7 @@ class _Places(ctypes.Structure):
     """`md_Places` of cuda_launch.h."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("call", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
+        *_METHOD,
         ("numbers", ctypes.POINTER(ctypes.c_longlong)),
         ("addresses", ctypes.POINTER(ctypes.c_void_p)),
         ("count", ctypes.c_long),

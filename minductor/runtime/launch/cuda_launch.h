@@ -1,4 +1,5 @@
-// Launches kernels on NVIDIA GPUs from Python: one function for all kernels. A kernel's record says what to pass.
+// Launches kernels on NVIDIA GPUs from Python: one function for all kernels. A kernel's record says what to pass. Another
+// function compares where the inputs of a CUDA graph lie.
 //
 // Compiled once per machine (runtime/launch/cuda.py) behind minductor_launch.h, without headers of Python or CUDA. Python's
 // functions belong to the stable ABI.

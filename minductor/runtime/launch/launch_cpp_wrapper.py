@@ -1,8 +1,9 @@
 """Loads a wrapper in C++ as a function of Python.
 
 Takes the wrapper's text for compilation; later the loaded library, the lifted constants, the objects of this process,
-and what connects it with a GPU (`cuda_cpp_wrapper.py`). Gives `call(args)` as a built-in function. Refuses (LoadFailed)
-a torch whose Python tensors do not contain the pointer to the C++ tensor.
+what connects it with a GPU (`cuda_cpp_wrapper.py`), and what records its partitions. Gives `call(args)`, a built-in
+function unless partitions are recorded. Refuses (LoadFailed) a torch whose Python tensors do not contain the pointer to
+the C++ tensor.
 
 The unit reads the pointer directly from Python's object, so that no argument costs a call of torch. The pointer's
 offset is found at every start, by comparison with `tensor._cdata`.
