@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from minductor.core.errors import BadArgument, NotExportable
 
 if TYPE_CHECKING:
-    from minductor.codegen.wrapper.wrapper_cpp_package import PackedCode
+    from minductor.codegen.wrapper.wrapper_cpp_package import PackedBinary
     from minductor.driver import Compiler
     from minductor.frontend.capture.captured_graph import Graph
     from minductor.ir.artefact.launch_metadata import LaunchMetadata
@@ -81,10 +81,11 @@ def gpu_entries(
     entries: dict[str, bytes] = {}
     codes: list[GpuCode] = []
     for env, source, plan in compiled:
-        made = _files(env, source, plan, compiler, graph, gm, manifest)
+        cuda = compiler.artefacts.gpu.cuda_version(env.target.arch)
+        made = _files(env, source, plan, compiler, graph, gm, manifest, cuda)
         entries.update({f"{env.target.name}_{name}": data for name, data in made.items()})
         library = "" if _needs_python(source) else f"{env.target.name}_{LIBRARY}"
-        codes.append(GpuCode(env.target.name, compiler.artefacts.gpu.cuda_version(env.target.arch), library))
+        codes.append(GpuCode(env.target.name, cuda, library))
     return entries, tuple(codes)
 
 
@@ -93,10 +94,10 @@ def _needs_python(source: Source) -> bool:
 
 
 def _files(
-    env: Env, source: Source, plan: Plan, compiler: Compiler, graph: Graph, gm: Any, manifest: Manifest
+    env: Env, source: Source, plan: Plan, compiler: Compiler, graph: Graph, gm: Any, manifest: Manifest, cuda: str
 ) -> Mapping[str, bytes]:
-    """The plan, the texts and the machine code for one target, by the names of files."""
-    from minductor.codegen.wrapper.wrapper_cpp_package import package_cpp
+    """The plan, the texts and the machine code for one target, by the names of files. `cuda`: as in GpuCode."""
+    from minductor.codegen.wrapper.wrapper_cpp_package import PackedCode, package_cpp
     from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
     from minductor.ir.plan.plan_json import plan_json
     from minductor.runtime.launch.launch import KERNELS
@@ -108,7 +109,8 @@ def _files(
     built = _binaries(compiler, texts, plan, graph, env.target.arch) if KERNELS in texts else []
     packed = pack([(role, files) for role, _, files in built])
     if not _needs_python(source):
-        code = _packed_code(f"{env.target.name}_{CODE}", plan, launches, built, packed)
+        rows, kinds = _packed_code(plan, launches, built, packed)
+        code = PackedCode(f"{env.target.name}_{CODE}", cuda, rows, kinds)
         source = replace(source, wrapper=source.wrapper + package_cpp(manifest, code))
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
         made = compiler.artefacts.build(source, plan, graph, env, gm, Path(folder), is_launched=False)
@@ -139,14 +141,13 @@ def _binaries(
 
 
 def _packed_code(
-    file: str,
     plan: Plan,
     launches: Sequence[LaunchMetadata],
     built: Sequence[tuple[str, Sequence[LaunchMetadata], Mapping[str, bytes]]],
     packed: Mapping[str, bytes],
-) -> PackedCode:
-    """The binaries as a host in C loads them."""
-    from minductor.codegen.wrapper.wrapper_cpp_package import PackedBinary, PackedCode
+) -> tuple[list[PackedBinary], list[str]]:
+    """The binaries as a host in C loads them, and a letter for each argument of each kernel."""
+    from minductor.codegen.wrapper.wrapper_cpp_package import PackedBinary
     from minductor.ir.plan.plan import KernelLine
     from minductor.runtime.launch.gpu import Binary, kind_letters, launch_of
     from minductor.runtime.package.gpu_binaries import TABLE
@@ -162,4 +163,4 @@ def _packed_code(
             made = launch_of(metadata, binary)
             counted = (made.kinds, made.programs, made.greatest_index, made.threads, made.shared, made.is_aligned)
             rows.append(PackedBinary(*place, made.entry, *counted, binary.scratch, metadata.has_counter))
-    return PackedCode(file, rows, [kind_letters(default[symbol]) for symbol in symbols])
+    return rows, [kind_letters(default[symbol]) for symbol in symbols]

@@ -357,7 +357,7 @@ def test_a_host_in_c_is_told_what_is_missing(host: Path, unpacked: Path, librari
     (tmp_path / "parts" / "sm_90_cubins.bin").write_bytes(bytes(1 << 16))
     ran = call_from_c(host, tmp_path / "parts", libraries, x)
     assert ran.returncode == 2
-    assert "machine code in sm_90_cubins.bin: device kernel image is invalid (200)" in ran.stderr
+    assert "machine code in sm_90_cubins.bin, made with CUDA 12.8: device kernel image is invalid (200)" in ran.stderr
     if not torch.cuda.is_available():
         assert "the driver, of CUDA 12.8 for a GPU of compute capability 8.6, does not load" in ran.stderr
 

@@ -50,9 +50,13 @@ class PackedBinary:
 
 @dataclass(frozen=True, slots=True)
 class PackedCode:
-    """The binaries in a file of a package, and a letter for each argument of each kernel of the wrapper."""
+    """The binaries in a file of a package, and a letter for each argument of each kernel of the wrapper.
+
+    `cuda`: the version of CUDA whose assembler made the code, such as "12.8".
+    """
 
     file: str
+    cuda: str
     binaries: Sequence[PackedBinary]
     kinds: Sequence[str]
 
@@ -144,7 +148,8 @@ def _gpu_code(code: PackedCode) -> Iterator[str]:
     yield "    {}};"
     kinds = ", ".join((*(f'"{kind}"' for kind in code.kinds), "nullptr"))
     yield f"static const char* const md_kinds[] = {{{kinds}}};"
-    yield f'static const md_GpuCode md_code = {{"{code.file}", md_binaries, {len(code.binaries)}, md_kinds}};'
+    row = f'"{code.file}", "{code.cuda}", md_binaries, {len(code.binaries)}, md_kinds'
+    yield f"static const md_GpuCode md_code = {{{row}}};"
 
 
 def _table(weights: Sequence[Weight]) -> Iterator[str]:

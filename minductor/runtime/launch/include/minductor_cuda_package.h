@@ -36,8 +36,16 @@ static bool md_find(void* library, const char* name, void* place) {
   return found != nullptr || md_complain("%s: %s", name, library == nullptr ? dlerror() : "the library has no such function");
 }
 
-// Says why the binaries in a file, whose name begins with their target, are not loaded: both versions, and what the GPU is.
-__attribute__((cold)) static bool md_complain_of_driver(void* driver, const char* file, int status) {
+// The binaries of a package for one target, with which the file's name begins. `cuda`: the version whose assembler made them.
+struct md_GpuCode {
+  const char *file, *cuda;
+  const md_Binary* rows;
+  int64_t count;
+  const char* const* kinds;
+};
+
+// Says why the binaries are not loaded: both versions, and what the GPU is.
+__attribute__((cold)) static bool md_complain_of_driver(void* driver, const md_GpuCode& code, int status) {
   int (*version_of)(int*) = nullptr;
   int (*attribute_of)(int*, int, int) = nullptr;
   int version = 0, major = 0, minor = 0;
@@ -46,12 +54,13 @@ __attribute__((cold)) static bool md_complain_of_driver(void* driver, const char
     attribute_of(&major, 75, 0);  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
     attribute_of(&minor, 76, 0);
   }
-  return md_complain("the driver, of CUDA %d.%d for a GPU of compute capability %d.%d, does not load the machine code in %s: %s (%d)",
-                     version / 1000, version % 1000 / 10, major, minor, file, md_driver_error(status), status);
+  return md_complain("the driver, of CUDA %d.%d for a GPU of compute capability %d.%d, does not load the machine code in %s, made with"
+                     " CUDA %s: %s (%d)", version / 1000, version % 1000 / 10, major, minor, code.file, code.cuda,
+                     md_driver_error(status), status);
 }
 
-// Loads the binaries of a file, which stay loaded.
-static bool md_load_binaries(void* driver, const md_Binary* rows, int64_t count, const char* code, const char* file) {
+// Loads the binaries, which stay loaded. `memory`: what is in their file.
+static bool md_load_binaries(void* driver, const md_GpuCode& code, const char* memory) {
   int (*init)(unsigned) = nullptr;
   int (*load)(void**, const void*, void*, void*, unsigned, void*, void*, unsigned) = nullptr;
   int (*kernel_of)(void**, void*, const char*) = nullptr;
@@ -61,10 +70,10 @@ static bool md_load_binaries(void* driver, const md_Binary* rows, int64_t count,
   MD_TRY(md_find(driver, "cuLibraryGetKernel", &kernel_of) && md_find(driver, "cuDeviceGetCount", &devices));
   MD_TRY(md_find(driver, "cuKernelSetAttribute", &set));
   int status = init(0), n_devices = 0;
-  for (int64_t n = 0; n < count && status == 0; n++) {
-    const md_Binary& row = rows[n];
+  for (int64_t n = 0; n < code.count && status == 0; n++) {
+    const md_Binary& row = code.rows[n];
     void *library = nullptr, *handle = nullptr;
-    status = load(&library, code + row.offset, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    status = load(&library, memory + row.offset, nullptr, nullptr, 0, nullptr, nullptr, 0);
     if (status == 0) status = kernel_of(&handle, library, row.entry);
     if (status == 0 && row.shared > 48 * 1024) status = devices(&n_devices);
     for (int device = 0; status == 0 && row.shared > 48 * 1024 && device < n_devices; device++) status = set(8, row.shared, handle, device);
@@ -84,17 +93,17 @@ static bool md_load_binaries(void* driver, const md_Binary* rows, int64_t count,
     place->scratch = row.scratch;
     place->has_counter = row.has_counter;
   }
-  return status == 0 || md_complain_of_driver(driver, file, status);
+  return status == 0 || md_complain_of_driver(driver, code, status);
 }
 
-// Fills in the tables of minductor_cuda.h. `kinds`: those of each kernel.
-static bool md_connect(const char* path, const char* name, const md_Binary* rows, int64_t count, const char* const* kinds) {
+// Fills in the tables of minductor_cuda.h. `path`: of the constants, beside which the code lies.
+static bool md_connect(const char* path, const md_GpuCode& code) {
   char file[4096];
   const char* slash = strrchr(path, '/');
-  snprintf(file, sizeof file, "%.*s%s", slash == nullptr ? 0 : (int)(slash + 1 - path), path, name);
-  const int64_t bytes = count > 0 ? rows[count - 1].offset + rows[count - 1].bytes : 0;
-  const char* code = md_mapped(file, bytes);
-  if (code == nullptr && bytes > 0) return md_complain("%s is missing or too short", file);
+  snprintf(file, sizeof file, "%.*s%s", slash == nullptr ? 0 : (int)(slash + 1 - path), path, code.file);
+  const int64_t bytes = code.count > 0 ? code.rows[code.count - 1].offset + code.rows[code.count - 1].bytes : 0;
+  const char* memory = md_mapped(file, bytes);
+  if (memory == nullptr && bytes > 0) return md_complain("%s is missing or too short", file);
   void *driver = dlopen("libcuda.so.1", RTLD_NOW), *torch = dlopen("libtorch_cuda.so", RTLD_NOW);
   for (const md_Link* link = md_links; link->name != nullptr; link++) MD_TRY(md_find(torch, link->name, link->function));
   MD_TRY(md_find(driver, "cuLaunchKernel", &md_driver.launch) && md_find(driver, "cuGetErrorString", &md_driver.error_string));
@@ -102,8 +111,8 @@ static bool md_connect(const char* path, const char* name, const md_Binary* rows
   MD_TRY(md_find(driver, "cuDevicePrimaryCtxRetain", &md_driver.retain_context));
   MD_TRY(md_find(driver, "cuCtxSetCurrent", &md_driver.set_context));
   MD_TRY(md_find(driver, "cuStreamIsCapturing", &md_driver.is_capturing));
-  for (int64_t n = 0; kinds[n] != nullptr; n++) md_kernels[n].kinds = kinds[n];
-  return md_load_binaries(driver, rows, count, code, name);
+  for (int64_t n = 0; code.kinds[n] != nullptr; n++) md_kernels[n].kinds = code.kinds[n];
+  return md_load_binaries(driver, code, memory);
 }
 
 // Sends the constants to the current GPU, on which the graph works from then on.
@@ -118,19 +127,12 @@ static bool md_send(md_Call& md, md_Tensor& sent, void* memory, int64_t bytes) {
   return md_torch(md, aoti_torch_copy_(sent.handle, here.handle, 0));
 }
 
-struct md_GpuCode {
-  const char* file;
-  const md_Binary* rows;
-  int64_t count;
-  const char* const* kinds;
-};
-
 static md_graph* md_open_on_gpu(const char* path, const md_Place* places, int64_t count, const int64_t* layouts, int64_t bytes,
                                 const md_GpuCode& code) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static enum { NEW, CONNECTED, FAILED } state = NEW;
   pthread_mutex_lock(&lock);
-  if (state == NEW) state = md_connect(path, code.file, code.rows, code.count, code.kinds) ? CONNECTED : FAILED;
+  if (state == NEW) state = md_connect(path, code) ? CONNECTED : FAILED;
   pthread_mutex_unlock(&lock);
   if (state == FAILED) return nullptr;
   char* memory = md_mapped(path, bytes);
