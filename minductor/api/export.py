@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 Bytes = bytes | memoryview
 
 # features of processors that compiled code may use; other flags matter to operating systems and to assembly only
-_USED = re.compile(r"(mmx|sse|ssse|avx|fma|f16c|bmi|abm|popcnt|movbe|amx|gfni|asimd|sve|fp|neon).*")
+# (sse4a), or say what sse says as well (mmxext)
+_USED = re.compile(r"(mmx(?!ext)|sse(?!4a)|ssse|avx|fma|f16c|bmi|abm|popcnt|movbe|amx|gfni|asimd|sve|fp|neon).*")
 
 
 def export(
@@ -96,7 +97,7 @@ def export(
         compiled = [_compiled(graph, env, rewritten, options) for env in envs]
     weights, constants = _weights(graph, found)
     manifest = _manifest(found, graph, compiled[0], weights)
-    made, manifest = _for_gpus(compiled, manifest, graph, found) if gpus else (_files(compiled[0], manifest), manifest)
+    made, manifest = _for_gpus(compiled, manifest, graph) if gpus else (_files(compiled[0], manifest), manifest)
     entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in made.items()}
     entries[package.CONSTANTS] = constants
     manifest = replace(manifest, digests={name: _digest(pieces) for name, pieces in entries.items()})
@@ -115,18 +116,16 @@ class _Compiled:
     report: Report
 
 
-def _for_gpus(
-    compiled: Sequence[_Compiled], manifest: Manifest, graph: Graph, found: Exported
-) -> tuple[dict[str, bytes], Manifest]:
+def _for_gpus(compiled: Sequence[_Compiled], manifest: Manifest, graph: Graph) -> tuple[dict[str, bytes], Manifest]:
     """The entries of a package for GPUs, and its manifest with the facts of all targets."""
     from minductor.api.export_gpu import gpu_entries
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
 
     texts = [(each.env, each.source, each.plan) for each in compiled]
-    made, codes = gpu_entries(texts, compiled[0].compiler, graph, found.gm, manifest)
+    made, codes = gpu_entries(texts, compiled[0].compiler, graph, manifest)
     choices = tuple(row for each in compiled for row in _choices(each, f"{each.env.target.name}: "))
     operators = dict.fromkeys(op for each in compiled for op in needs_torch(each.plan))
-    return made, replace(manifest, gpus=codes, choices=choices, needs_torch=tuple(operators))
+    return made, replace(manifest, features=(), gpus=codes, choices=choices, needs_torch=tuple(operators))
 
 
 def _checked(graph: Graph, *, has_gpus: bool) -> Graph:

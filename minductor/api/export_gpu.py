@@ -64,7 +64,7 @@ def gpu_graph(graph: Graph) -> Graph:
 
 
 def gpu_entries(
-    compiled: Sequence[tuple[Env, Source, Plan]], compiler: Compiler, graph: Graph, gm: Any, manifest: Manifest
+    compiled: Sequence[tuple[Env, Source, Plan]], compiler: Compiler, graph: Graph, manifest: Manifest
 ) -> tuple[dict[str, bytes], tuple[GpuCode, ...]]:
     """The entries of a package for its GPUs, and what its manifest says of them.
 
@@ -72,7 +72,6 @@ def gpu_entries(
         compiled: for each target its Env, texts and plan.
         compiler: what builds them.
         graph: the graph that the plans are of.
-        gm: its ATen graph, whose nodes have the user's lines.
         manifest: the manifest of the package so far.
     """
     from minductor.ir.artefact.manifest import GpuCode
@@ -82,7 +81,7 @@ def gpu_entries(
     codes: list[GpuCode] = []
     for env, source, plan in compiled:
         cuda = compiler.artefacts.gpu.cuda_version(env.target.arch)
-        made = _files(env, source, plan, compiler, graph, gm, manifest, cuda)
+        made = _files(env, source, plan, compiler, graph, manifest, cuda)
         entries.update({f"{env.target.name}_{name}": data for name, data in made.items()})
         library = "" if _needs_python(source) else f"{env.target.name}_{LIBRARY}"
         codes.append(GpuCode(env.target.name, cuda, library))
@@ -94,13 +93,16 @@ def _needs_python(source: Source) -> bool:
 
 
 def _files(
-    env: Env, source: Source, plan: Plan, compiler: Compiler, graph: Graph, gm: Any, manifest: Manifest, cuda: str
+    env: Env, source: Source, plan: Plan, compiler: Compiler, graph: Graph, manifest: Manifest, cuda: str
 ) -> Mapping[str, bytes]:
-    """The plan, the texts and the machine code for one target, by the names of files. `cuda`: as in GpuCode."""
+    """The plan, the texts and the machine code for one target, by the names of files. `cuda`: as in GpuCode.
+
+    The wrapper runs on every processor of this one's kind: the machine with the GPU may have another.
+    """
     from minductor.codegen.wrapper.wrapper_cpp_package import PackedCode, package_cpp
     from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
     from minductor.ir.plan.plan_json import plan_json
-    from minductor.runtime.launch.launch import KERNELS
+    from minductor.runtime.launch.launch import KERNELS, build
     from minductor.runtime.package.gpu_binaries import CODE, pack
     from minductor.runtime.package.package import PLAN
 
@@ -113,7 +115,8 @@ def _files(
         code = PackedCode(f"{env.target.name}_{CODE}", cuda, rows, kinds)
         source = replace(source, wrapper=source.wrapper + package_cpp(manifest, code))
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
-        made = compiler.artefacts.build(source, plan, graph, env, gm, Path(folder), is_launched=False)
+        toolchain, options = compiler.artefacts.toolchain.portable(), replace(env.options, sanitize=False)
+        made = build(source, toolchain, Path(folder), options, user_lines=lambda symbol: "")
     return {**made, PLAN: plan_json(plan).encode(), **packed}
 
 

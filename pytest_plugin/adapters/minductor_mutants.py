@@ -471,6 +471,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("native-result-in-pool", CPP_TEXT, "_Function.allocate", "self.kept.get(line.name)", "None"),
     Mutant("native-winner-untold", CPP_WRAPPER, "GpuParts._until_known", "self._tell(row, taken[0])", "pass"),
     Mutant("package-oldest-code", PACKAGE_GPU, "gpu_package", "max(found,", "min(manifest.gpus,"),
+    Mutant("package-for-one-processor", "minductor.api.export_gpu", "_files", "toolchain.portable()", "toolchain"),
     Mutant("package-driver-unseen", PACKAGE_GPU, "_check_driver", "// 1000 <", "// 1000 < 0 *"),
     Mutant("package-any-pointers-aligned", PACKAGE_GPU, "GpuPackage._kernels", "files(ANY, ", "files(ALIGNED, "),
     Mutant("package-gpu-state-shared", PACKAGE, "load", "copied(value, value.shape, value.stride())", "value"),

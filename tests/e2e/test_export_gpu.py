@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -81,9 +82,8 @@ def arguments(size: int = 16) -> tuple[Tensor, Tensor]:
     return torch.randn(size, 8), torch.ones(size, 2)
 
 
-@pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder, module = tmp_path_factory.mktemp("package"), Layer()
+def made_in(folder: Path) -> Made:
+    module = Layer()
     gpu = FakeGpu(build_driver(folder))
     rows = Dim("rows", min=2, max=64)
     with pytest.MonkeyPatch.context() as patch:
@@ -91,6 +91,11 @@ def layer(tmp_path_factory: pytest.TempPathFactory) -> Made:
         shapes = {"x": {0: rows}, "y": {0: rows}}
         made = minductor.export(module, arguments(), folder / "a.zip", dynamic_shapes=shapes, target=TARGETS)
     return Made(folder / "a.zip", module, made, gpu)
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made_in(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +155,21 @@ def test_the_manifest_says_what_is_in_the_package(layer: Made) -> None:
     assert layer.manifest.needs_torch == ("aten.sort.stable",)
     rows = json.loads(bytes(entries["sm_90_binaries.json"]))
     assert all(not row["is_aligned"] for row in rows["any"].values()) and len(rows["any"]) > 1
+
+
+def check_processor(made: Made, folder: Path) -> None:
+    """Machine code for the processor of the machine with the GPU, which may have no AVX."""
+    assert made.manifest.features == ()
+    for target in TARGETS:
+        library = folder / "library.so"
+        library.write_bytes(open_archive(made.path).entries[f"{target}_kernels.so"])
+        text = subprocess.run(["objdump", "-d", str(library)], capture_output=True, text=True, check=True).stdout
+        assert "\tmovups" in text and "\tvmov" not in text
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads instructions of x86-64")
+def test_a_package_runs_on_other_processors(layer: Made, tmp_path: Path) -> None:
+    check_processor(layer, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -486,4 +506,14 @@ def test_each_fault_is_noticed(layer: Made, fault: str) -> None:
     with mutated(mutant) as was_reached:
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             FAULTS[fault](layer)
+        assert was_reached()
+
+
+@pytest.mark.long
+def test_code_for_one_processor_is_noticed(tmp_path: Path) -> None:
+    (mutant,) = (each for each in MUTANTS if each.name == "package-for-one-processor")
+    with mutated(mutant) as was_reached:
+        made = made_in(tmp_path)
+        with pytest.raises(AssertionError):
+            check_processor(made, tmp_path)
         assert was_reached()

@@ -80,12 +80,23 @@ class Unit(NamedTuple):
 
 
 class Toolchain:
-    """The compiler, with the flags for this host. `keep`: the folder for sources that failed to compile."""
+    """The compiler, with the flags for this host.
 
-    def __init__(self, host: Host, environ: Mapping[str, str], *, keep: Path | None = None) -> None:
+    `keep`: the folder for sources that failed to compile. `is_portable`: for every processor of the host's kind, such
+    as x86-64, and not for this one.
+    """
+
+    def __init__(
+        self, host: Host, environ: Mapping[str, str], *, keep: Path | None = None, is_portable: bool = False
+    ) -> None:
         self.host = host
         self._environ = environ
         self._keep = keep
+        self._is_portable = is_portable
+
+    def portable(self) -> Toolchain:
+        """The same compiler, for every processor of the host's kind."""
+        return Toolchain(self.host, self._environ, keep=self._keep, is_portable=True)
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -97,7 +108,7 @@ class Toolchain:
         """The compiler's flags for each unit."""
         return (
             *_OPTIMISE[self.compiler.family],
-            *_ARCHITECTURE.get(self.host.machine, ()),
+            *(() if self._is_portable else _ARCHITECTURE.get(self.host.machine, ())),
             *_SEMANTICS,
             *(_SANITIZE if sanitize else ()),
             *_FORM,
