@@ -57,10 +57,15 @@ def gpu_targets(target: object, option: object) -> tuple[Target, ...]:
 
 
 def gpu_graph(graph: Graph) -> Graph:
-    """The graph on the GPU on which the package will be loaded."""
+    """The graph on the GPU on which the package will be loaded. Raises NotExportable if an operator has no GPU form."""
+    from minductor.frontend.graph_passes.gpu_attention import GPU_OPERATORS
     from minductor.frontend.graph_passes.retarget import retarget
 
-    return retarget(graph, GPU)
+    moved = retarget(graph, GPU)
+    if (left := next((node for node in moved.nodes if node.op in GPU_OPERATORS), None)) is not None:
+        hint = "export it in float32, or write attention as products and a softmax"
+        raise NotExportable(left.name, "it is attention in float64, for which torch has no operator on GPUs", hint=hint)
+    return moved
 
 
 def gpu_entries(

@@ -50,6 +50,7 @@ PARTITIONS = "minductor.codegen.wrapper.wrapper_partitions"
 CPP_CALLS = "minductor.codegen.wrapper.wrapper_cpp_calls"
 CPP_WRAPPER = "minductor.runtime.launch.cuda_cpp_wrapper"
 CPP_TEXT = "minductor.codegen.wrapper.wrapper_cpp"
+GPU_ATTENTION = "minductor.frontend.graph_passes.gpu_attention"
 PACKAGE, PACKAGE_GPU = "minductor.runtime.package.package", "minductor.runtime.package.package_gpu"
 ATTENTION = "minductor.frontend.rewrites.attention"
 ATTENTION_MASK = "minductor.frontend.rewrites.attention_mask"
@@ -471,6 +472,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("native-result-in-pool", CPP_TEXT, "_Function.allocate", "self.kept.get(line.name)", "None"),
     Mutant("native-winner-untold", CPP_WRAPPER, "GpuParts._until_known", "self._tell(row, taken[0])", "pass"),
     Mutant("package-oldest-code", PACKAGE_GPU, "gpu_package", "max(found,", "min(manifest.gpus,"),
+    Mutant("gpu-mask-not-expanded", GPU_ATTENTION, "_whole_mask", "if meta.size == size:", "if meta.size:"),
+    Mutant("gpu-mask-unaligned", GPU_ATTENTION, "_whole_mask", "or not is_aligned:", "or not meta.size:"),
+    Mutant("gpu-heads-scaled-wide", GPU_ATTENTION, "_scale", "if given is None and", "if False and"),
+    Mutant("gpu-heads-too-wide", GPU_ATTENTION, "_is_flash", "width <= WIDEST_FLASH", "width > 0"),
     Mutant("package-for-one-processor", "minductor.api.export_gpu", "_files", "toolchain.portable()", "toolchain"),
     Mutant("package-driver-unseen", PACKAGE_GPU, "_check_driver", "// 1000 <", "// 1000 < 0 *"),
     Mutant("package-any-pointers-aligned", PACKAGE_GPU, "GpuPackage._kernels", "files(ANY, ", "files(ALIGNED, "),

@@ -422,6 +422,13 @@ def test_what_cpp_has_no_form_for_is_not_exported(tmp_path: Path) -> None:
         minductor.export(f, (torch.ones(3),), tmp_path / "a.zip", target="sm_90", options={"nan_asserts": True})
 
 
+def test_attention_in_float64_is_not_exported(tmp_path: Path) -> None:
+    q, attention = torch.randn(2, 3, 7, 16, dtype=torch.float64), torch.nn.functional.scaled_dot_product_attention
+    with pytest.raises(NotExportable, match="attention in float64") as caught:
+        minductor.export(attention, (q, q, q), tmp_path / "a.zip", target="sm_90")
+    assert "export it in float32" in str(caught.value) and not (tmp_path / "a.zip").exists()
+
+
 def test_a_package_has_the_launches_that_a_call_may_ask_for() -> None:
     """`Kernels` asks for no other one, whatever the sizes and the addresses."""
     kinds = {"in0": "*fp32", "n": "i32", INDEX_BITS: "constexpr"}

@@ -12,6 +12,6 @@ change the graph, under names such as `lower.fold_copies`. They are:
 - `share_row_interpolation.py`: interpolates each image row once in bilinear resizing;
 - `dead_code.py`: drops nodes that nothing uses.
 
-`retarget.py` moves a graph traced on the CPU to a GPU; `placement` calls it before the store is asked. `last_uses.py`
-rewrites nothing: it says where each value is used last.
+`retarget.py` moves a graph traced on the CPU to a GPU, where attention has other operators (`gpu_attention.py`);
+`placement` calls it before the store is asked. `last_uses.py` rewrites nothing: it says where each value is used last.
 """
