@@ -473,6 +473,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("native-winner-untold", CPP_WRAPPER, "GpuParts._until_known", "self._tell(row, taken[0])", "pass"),
     Mutant("package-oldest-code", PACKAGE_GPU, "gpu_package", "max(found,", "min(manifest.gpus,"),
     Mutant("gpu-mask-not-expanded", GPU_ATTENTION, "_whole_mask", "if meta.size == size:", "if meta.size:"),
+    Mutant("gpu-result-laid-out-wrongly", GPU_ATTENTION, "_lie_alike", "size == 1 or", "True or"),
     Mutant("gpu-mask-unaligned", GPU_ATTENTION, "_whole_mask", "or not is_aligned:", "or not meta.size:"),
     Mutant("gpu-heads-scaled-wide", GPU_ATTENTION, "_scale", "if given is None and", "if False and"),
     Mutant("gpu-heads-too-wide", GPU_ATTENTION, "_is_flash", "width <= WIDEST_FLASH", "width > 0"),

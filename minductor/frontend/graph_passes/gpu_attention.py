@@ -5,7 +5,9 @@ place. Refuses nothing: attention in float64, which torch computes by products o
 
 The GPU's operators take what torch makes of a call before it calls them, so that is made here: a mask of the queries'
 dtype and of the size of the scores, whose rows begin at multiples of 16 bytes, and heads of a multiple of 16 bytes,
-which are filled up with zeros. What is filled up is cut off again where the result is read (`whole_item`).
+which are filled up with zeros. Where the result is read (`item_as_traced`), what was filled up is cut off again, and
+the result is laid out as on the CPU: as the queries, where the operator without flash has the heads of a row side by
+side.
 """
 
 from __future__ import annotations
@@ -78,8 +80,9 @@ def attention(call: Call) -> tuple[Node, ...]:
     scale = (("scale", _scale(named.get("scale"), query.size[-1], query.dtype)),)
     dropout, causal = (*node.args[3:], 0.0, False)[:2] if len(node.args) < 5 else node.args[3:5]
     heads = tuple(_filled_up(made, arg, _tensor(call, arg), part) for arg, part in zip(node.args, "qkv", strict=False))
-    out = _wider(out, _lacking(out.size[-1], out.dtype))
-    if _is_flash(out, mask):
+    width = out.size[-1] + _lacking(out.size[-1], out.dtype)
+    if _is_flash(replace(out, size=(*out.size[:3], width)), mask):
+        out = out if width == out.size[-1] else _contiguous(out, (*out.size[:3], width))  # as the queries
         unused = (None, None, 0, 0, None, None, None)
         ours = replace(
             node,
@@ -89,6 +92,7 @@ def attention(call: Call) -> tuple[Node, ...]:
             meta=(out, statistics, *unused),
         )
         return *made.made, ours
+    out = _side_by_side(out, width)
     is_kept = (NodeRef(node.name), 1) in call.taken
     if not is_kept and isinstance(statistics, TensorMeta):
         batch, count = statistics.size[:2]
@@ -124,11 +128,9 @@ def _filled_up(made: _Nodes, arg: Arg, meta: TensorMeta, part: str) -> Arg:
     return made.add(part, "aten.constant_pad_nd.default", (arg, (0, lacks), 0.0), wide)
 
 
-def _wider(out: TensorMeta, lacks: Size) -> TensorMeta:
-    """A result with filled-up heads: (batch, heads, rows, width), where the heads of a row lie side by side."""
-    if lacks == 0:
-        return out
-    (batch, heads, rows), width = out.size[:3], out.size[-1] + lacks
+def _side_by_side(out: TensorMeta, width: Size) -> TensorMeta:
+    """A result of size (batch, heads, rows, width), where the heads of a row lie side by side."""
+    batch, heads, rows = out.size[:3]
     return replace(out, size=(batch, heads, rows, width), stride=(rows * heads * width, width, heads * width, 1))
 
 
@@ -159,18 +161,25 @@ def _whole_mask(made: _Nodes, mask: Arg, meta: TensorMeta, size: tuple[Size, ...
     return made.add("mask", "aten.expand.default", (mask, size), replace(meta, size=size, stride=stride))
 
 
-def whole_item(item: Node, produced: Meta) -> tuple[Node, ...]:
-    """A `getitem` node of a result that is wider than the graph takes it to be: cut, and laid out as before."""
+def item_as_traced(item: Node, produced: Meta) -> tuple[Node, ...]:
+    """A `getitem` node of a result that is wider than it was traced, or lies otherwise: cut, and copied."""
     number = item.args[1]
     assert isinstance(produced, tuple) and isinstance(number, int)
     wide, wanted = produced[number], item.meta
-    if not isinstance(wide, TensorMeta) or not isinstance(wanted, TensorMeta) or wide.size == wanted.size:
+    if not isinstance(wide, TensorMeta) or not isinstance(wanted, TensorMeta) or _lie_alike(wide, wanted):
         return (item,)
     made = _Nodes(item.name)
-    whole = made.add("wide", item.op, item.args, wide)
-    cut = replace(wide, size=wanted.size)
-    part = made.add("cut", "aten.slice.Tensor", (whole, len(cut.size) - 1, 0, wanted.size[-1]), cut)
+    part = made.add("whole", item.op, item.args, wide)
+    if wide.size != wanted.size:
+        cut = replace(wide, size=wanted.size)
+        part = made.add("cut", "aten.slice.Tensor", (part, len(cut.size) - 1, 0, wanted.size[-1]), cut)
     return *made.made, replace(item, op="aten.clone.default", args=(part,), kwargs=())
+
+
+def _lie_alike(one: TensorMeta, other: TensorMeta) -> bool:
+    """Whether two tensors have the same size and strides; that of a dimension of one element means nothing."""
+    strides = zip(one.size, one.stride, other.stride, strict=True)
+    return one.size == other.size and all(size == 1 or a == b for size, a, b in strides)
 
 
 def attention_backward(call: Call) -> tuple[Node, ...]:

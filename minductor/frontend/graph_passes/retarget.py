@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from minductor.frontend.capture.argument_trees import map_leaves
 from minductor.frontend.capture.captured_graph import Arg, Graph, LiftedConstant, Meta, Node, NodeRef, TensorMeta
-from minductor.frontend.graph_passes.gpu_attention import GPU_OPERATORS, Call, whole_item
+from minductor.frontend.graph_passes.gpu_attention import GPU_OPERATORS, Call, item_as_traced
 from minductor.ir.program.nodes import Token
 
 CPU, META = "cpu", "meta"
@@ -46,7 +46,7 @@ def _on_gpu(node: Node, device: str, taken: frozenset[tuple[Arg, ...]], metas: d
     if (rewrite := GPU_OPERATORS.get(node.op)) is not None:
         return rewrite(Call(node, device, taken, metas))
     of = node.args[0] if node.op == "getitem" else None
-    return whole_item(node, metas[of.name]) if isinstance(of, NodeRef) and of.name in metas else (node,)
+    return item_as_traced(node, metas[of.name]) if isinstance(of, NodeRef) and of.name in metas else (node,)
 
 
 def _on_device(meta: M, device: str) -> M:

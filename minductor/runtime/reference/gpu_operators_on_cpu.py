@@ -34,6 +34,7 @@ def _efficient(*args: Any, scale: float | None) -> tuple[Any, ...]:
     *given, mask, is_kept, dropout, causal = args
     _refuse_unaligned(given, mask)
     out, statistics = _forward(given, mask, dropout, causal=causal, scale=scale)
+    out = out.transpose(1, 2).contiguous().transpose(1, 2)  # the heads of a row lie side by side
     return out, statistics if is_kept else statistics.new_empty((*statistics.shape[:2], 0)), None, None
 
 

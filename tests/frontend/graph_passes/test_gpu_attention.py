@@ -113,6 +113,25 @@ def test_heads_of_any_width(width: int, dtype: torch.dtype, operator: str) -> No
     check_heads(width, dtype, operator)
 
 
+@pytest.mark.parametrize("is_masked", [True, False])
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_results_lie_as_they_were_traced(side_by_side: bool, is_masked: bool) -> None:
+    check_layout(is_masked=is_masked, side_by_side=side_by_side)
+
+
+def check_layout(*, is_masked: bool, side_by_side: bool = False) -> None:
+    q = torch.randn(2, 7, 3, 16).transpose(1, 2) if side_by_side else heads(16)
+    mask = torch.randn(7, 8)[:, :7] if is_masked else None
+
+    def call(q: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q, mask)
+
+    for fn in (call, lambda q: call(q).as_strided((4, 3), (2, 5)) * 2):
+        _, found, eager = on_gpu(fn, q)
+        assert found.stride() == eager.stride()
+        torch.testing.assert_close(found, eager)
+
+
 def test_attention_in_float64_stays() -> None:
     operators, found, eager = on_gpu(lambda q: F.scaled_dot_product_attention(q, q, q), heads(16, torch.float64))
     assert operators == ["aten._scaled_dot_product_flash_attention_for_cpu.default"]
@@ -121,6 +140,7 @@ def test_attention_in_float64_stays() -> None:
 
 FAULTS: dict[str, Callable[[], None]] = {
     "gpu-mask-not-expanded": lambda: check_mask("of keys"),
+    "gpu-result-laid-out-wrongly": lambda: check_layout(is_masked=True),
     "gpu-mask-unaligned": lambda: check_mask("of rows"),
     "gpu-heads-scaled-wide": lambda: check_heads(5, torch.float32, EFFICIENT),
     "gpu-heads-too-wide": lambda: check_heads(264, torch.bfloat16, EFFICIENT),
