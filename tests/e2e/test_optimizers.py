@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import optim
 
+from minductor.core.errors import RanInEager
 from minductor.driver import Compiled, Compiler
 
 SHAPES = ((8, 8), (8,), (16, 4), (), (3, 5, 2))
@@ -45,6 +46,7 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RanInEager)
         yield
     torch._dynamo.reset()
 

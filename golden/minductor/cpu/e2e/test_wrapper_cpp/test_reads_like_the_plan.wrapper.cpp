@@ -73,6 +73,7 @@ def extern_4(buf1):
     # 4: histc
     buf3 = aten_histc(buf1)
     return (buf3,)
+import torch
 )python")
 
 #include "minductor_python.h"
