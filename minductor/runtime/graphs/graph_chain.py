@@ -79,12 +79,14 @@ class WrapperGraphs:
 
         Once the program marks its steps, it has promised to read results in their own step only: they are not copied.
         """
-        if self.shared.driver.step() and not self.are_gradients:
+        lent: set[int] = set()
+        for pool in self.shared.pools.values():  # one for each stream: mostly one, which often lends nothing
+            if pool.storages:
+                lent = lent | pool.storages if lent else pool.storages
+        if not lent or (self.shared.driver.step() and not self.are_gradients):
             return values
         count = len(values) if self.results is None else self.results
-        pools = [pool.storages for pool in self.shared.pools.values() if pool.storages]
-        lent = pools[0] if len(pools) == 1 else frozenset().union(*pools)  # one pool for each stream: mostly one
-        return (*copied_out(self.shared.driver, values[:count], lent), *values[count:]) if lent else values
+        return (*copied_out(self.shared.driver, values[:count], lent), *values[count:])
 
 
 class GraphChain:

@@ -55,12 +55,13 @@ class _RanHere(local):
 
 @dataclass(eq=False, slots=True)
 class _Case:
-    """The calls of one partition with the same sizes on the same stream.
+    """The calls of one partition with the same sizes on the same stream, which `pool` is for.
 
     `addresses`: of the tensors of the first. `recordings`: by where the inputs lie that they read there; all read the
     same inputs where they lie. `latest`: the one that was used last.
     """
 
+    pool: Pool
     addresses: Sequence[int]
     ran: _RanHere = field(default_factory=_RanHere)
     recordings: dict[tuple[int, ...], Recording] = field(default_factory=dict[tuple[int, ...], Recording])
@@ -113,7 +114,8 @@ class CapturedPartition:
         if len(self._cases) >= MOST_SIZES:
             self._note(f"no more than {MOST_SIZES} sizes are recorded; others run without a CUDA graph")
             return None
-        case = self._cases[key] = _Case([tensor.data_ptr() for tensor in args[: self.about.tensors]])
+        addresses = [tensor.data_ptr() for tensor in args[: self.about.tensors]]
+        case = self._cases[key] = _Case(self.shared.pool(stream), addresses)
         case.ran.value = True
         return None
 
@@ -121,7 +123,7 @@ class CapturedPartition:
         """The results of a replay, after a recording if that is needed; None if the function has to run."""
         if case.is_refused:
             return None
-        pool, step = self.shared.pool(stream), self.shared.driver.step()
+        pool, step = case.pool, self.shared.driver.step()
         replaced: Recording | None = None
         if case.latest is None:
             self._judge_first_moves(case, pool, args)

@@ -38,6 +38,7 @@ class Lent:
 
     def _renew(self) -> None:
         self.tensors = alias_of(self._owners)
+        self.fresh = [tensor.detach for tensor in self.tensors]  # each makes a caller's tensor, as the owner is
         self.storage = storage_of(self.tensors[0])
         self.unheld = torch._C._storage_Use_Count(self.storage)
 
@@ -46,10 +47,9 @@ class Lent:
         """Whether somebody besides this object has a reference to the lent storage."""
         return torch._C._storage_Use_Count(self.storage) > self.unheld
 
-    def lend(self, number: int, step: int) -> torch.Tensor:
-        """A tensor for the caller, as owner `number` is; views of it keep the storage held as well."""
+    def lend(self, step: int) -> None:
+        """Notes the step in which callers get tensors of `fresh`; views of these keep the storage held as well."""
         self.step = FOREVER if self._keeps else step
-        return self.tensors[number].detach()
 
     def take_back(self, driver: GraphDriver) -> None:
         """Makes a later use of what was lent an error, and lends another storage from now on."""

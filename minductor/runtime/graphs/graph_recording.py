@@ -56,6 +56,10 @@ class WindowOfInput:
     stride: tuple[int, ...]
     offset: int
 
+    def of(self, args: Sequence[Any]) -> torch.Tensor:
+        """The result of a call with these arguments."""
+        return args[self.input].as_strided(self.size, self.stride, self.offset)
+
 
 @dataclass(frozen=True, slots=True)
 class LentResult:
@@ -67,11 +71,15 @@ class LentResult:
 
 @dataclass(eq=False, slots=True)
 class Take:
-    """A recorded graph. `own`: its results that lie outside of the pool, where no other graph writes."""
+    """A recorded graph. `own`: its results that lie outside of the pool, where no other graph writes.
+
+    `lent`: all results that callers are lent.
+    """
 
     entry: PoolEntry
     results: Sequence[LentResult | WindowOfInput]
     own: Sequence[Lent]
+    lent: Sequence[Lent]
 
     @property
     def held(self) -> list[Lent]:
@@ -131,7 +139,11 @@ class Recording:
         driver.replay(take.entry.graph)
         if self.buffers and (back := [number for number in self.about.written if number in self.buffers]):
             driver.copy([args[number] for number in back], [self.buffers[number] for number in back])
-        results = [_result(result, args, step) for result in take.results]
+        for lent in take.lent:
+            lent.lend(step)
+        results = [
+            each.lent.fresh[each.number]() if isinstance(each, LentResult) else each.of(args) for each in take.results
+        ]
         if len(self.takes) == MOST_TAKES and take is self.takes[-1]:
             return tuple(copied_out(driver, results, {lent.storage for lent in take.own}))
         return tuple(results)
@@ -149,15 +161,9 @@ class Recording:
         results = _results(about, tensors, self.buffers, made)
         lent = list(dict.fromkeys(each.lent for each in results if isinstance(each, LentResult)))
         own = [each for each in lent if each.owner in storages]
-        take = Take(pool.add(graph, [each for each in lent if each.owner not in storages]), results, own)
+        take = Take(pool.add(graph, [each for each in lent if each.owner not in storages]), results, own, lent)
         self.takes.append(take)
         return take
-
-
-def _result(result: LentResult | WindowOfInput, args: Sequence[Any], step: int) -> torch.Tensor:
-    if isinstance(result, LentResult):
-        return result.lent.lend(result.number, step)
-    return args[result.input].as_strided(result.size, result.stride, result.offset)
 
 
 def objection(about: About, args: Sequence[Any], copied: Collection[int]) -> str:
