@@ -205,7 +205,7 @@ class Noise:
         """Returns the value with its elements along a dimension in random order."""
         import torch
 
-        order = torch.randperm(value.shape[dim], generator=self.generator)
+        order = torch.randperm(value.shape[dim], generator=self.generator, device="cpu").to(value.device)
         return value.index_select(dim, order)
 
     def of_operators(self) -> AbstractContextManager[Any]:
@@ -232,7 +232,8 @@ class Noise:
         """Returns random numbers between -1 and 1."""
         import torch
 
-        return torch.rand(shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        found = torch.rand(shape, generator=self.generator, dtype=torch.float64, device="cpu")
+        return found.to(torch.get_default_device()) * 2 - 1
 
 
 def _rounds(func: Callable[..., Any], args: Any, kwargs: Any) -> bool:

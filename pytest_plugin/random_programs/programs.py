@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 TENSOR = """\
 def tensor(shape, dtype, letter):
     generator = torch.Generator().manual_seed(ord(letter))
-    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    values = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+    values = values.to(torch.get_default_device())
     if dtype.is_floating_point:
         return (values if ord(letter) % 2 else (values * 4).round() / 4).to(dtype)
     values = (values * 2).round()
@@ -142,6 +143,7 @@ class Program:
         why: str = "",
         dynamic: bool = False,
         options: Mapping[str, object] | None = None,
+        device: str = "cpu",
     ) -> str:
         """Returns a script that shows the difference from eager on each of the sizes, with torch and the backend."""
         calls = {f"arguments_{n}": one for n, one in enumerate(self.sizes()) if one.is_run_by_eager()}
@@ -155,6 +157,7 @@ class Program:
             dynamic=dynamic,
             options=dict(options) if options else None,
             grad=self.differentiable,
+            device=f'torch.set_default_device("{device}")\n' if device != "cpu" else "",
         )
 
     def arguments_text(self, name: str) -> str:
@@ -198,7 +201,7 @@ def run(function, arguments):
     return found | {{f"argument {{n}} afterwards": x for n, x in enumerate(arguments)}}
 
 
-torch.set_grad_enabled({grad})
+{device}torch.set_grad_enabled({grad})
 compiled_fn = torch.compile(fn, backend="{backend}", fullgraph=True, dynamic={dynamic}, options={options})
 for arguments in ({calls},):
     eager, compiled = run(fn, arguments()), run(compiled_fn, arguments())

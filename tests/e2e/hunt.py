@@ -101,6 +101,7 @@ def work(args: argparse.Namespace) -> None:
     """In a worker: its programs, one after the other."""
     import torch
 
+    torch.set_default_device(args.device)
     for text in args.worker.split(","):
         name = Name.parse(text)
         torch.set_num_threads(2 if name.kind == "large" else 1)
@@ -122,7 +123,9 @@ def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
     if found.is_bad:
         small, why = shrink_bad_program(program, compiling, most=args.shrink) if args.shrink else (program, found)
         args.scripts.mkdir(parents=True, exist_ok=True)
-        script = small.script(backend=args.backend, why=f"{text}: {why.word}: {why.why}", dynamic=bool(dynamic))
+        script = small.script(
+            backend=args.backend, why=f"{text}: {why.word}: {why.why}", dynamic=bool(dynamic), device=args.device
+        )
         (args.scripts / f"{text}.py").write_text(script)
     return {"program": text, "word": found.word, "why": found.why[:1500], "seconds": round(seconds, 2)}
 
@@ -159,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("programs.jsonl"))
     parser.add_argument("--scripts", type=Path, default=Path("found_programs"))
     parser.add_argument("--backend", default="minductor", help="of torch.compile, or frozen: minductor with `freeze`")
+    parser.add_argument("--device", default="cpu", help="on which programs make their tensors: cpu or cuda")
     parser.add_argument("--shrink", type=int, default=60, help="trials to make a wrong program smaller")
     parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
@@ -176,7 +180,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bad = {name for name, record in done.items() if record["word"] in ("wrong", "error")}
     todo = [name for name in wanted if name not in done or (args.again and name in bad)]
     same = ["--results", str(args.results), "--scripts", str(args.scripts), "--shrink", str(args.shrink)]
-    command = [sys.executable, "-m", "tests.e2e.hunt", *same, "--backend", args.backend, "--worker"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.e2e.hunt",
+        *same,
+        "--backend",
+        args.backend,
+        "--device",
+        args.device,
+        "--worker",
+    ]
     tasks = Tasks(
         todo,
         lambda part: [*command, ",".join(part)],

@@ -305,6 +305,16 @@ def test_a_script_runs_the_other_sizes_of_a_scalable_program(monkeypatch: pytest
         exec(drawn.script(), {})
 
 
+def test_programs_run_on_the_default_device() -> None:
+    drawn = program("t0 = x0 + torch.arange(6)")
+    with torch.device("meta"):
+        assert [x.device.type for x in (*drawn.arguments(), *drawn.fn()(*drawn.arguments()))] == ["meta", "meta"]
+    assert [x.device.type for x in drawn.arguments()] == ["cpu"]
+    script = drawn.script(device="cuda")
+    assert script.index('set_default_device("cuda")') < script.index("torch.set_grad_enabled")
+    assert "set_default_device" not in drawn.script()
+
+
 def test_a_user_sees_a_script() -> None:
     with pytest.raises(WrongResult, match=r"(?s)wrong: .*def fn\(x0\):.*assert_close"):
         assert_like_eager(program("t0 = x0.sin()"), wrong_sine)
