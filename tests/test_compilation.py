@@ -133,6 +133,18 @@ def test_a_target_that_is_not_here_does_not_run() -> None:
         torch.compile(torch.sin, backend="minductor", options={"target": "sm_90"})(torch.ones(4))
 
 
+def test_a_block_of_one_element_is_stored_at_a_block_of_addresses() -> None:
+    """A row is reduced in a tile whose other axis it does not have. Triton takes no block for a scalar address."""
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.abs()
+        return torch.cummin(y, 0)[1], (y > 0.5).any(0), y
+
+    made = minductor.compile_only(fn, torch.randn(4100, 1).expand(4100, 18))
+    assert " + tl.zeros([1, 1], tl.int32), x" in made.graphs[0].sources["kernels.py"]
+    assert made.kernels
+
+
 def test_the_graph_is_the_targets() -> None:
     """Devices in metadata, in what makes tensors and in the wrapper; attention is the GPU's own."""
 

@@ -244,7 +244,9 @@ def _cotangents(out: Any) -> tuple[list[Tensor], list[Tensor]]:
     outputs = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     generator = torch.Generator().manual_seed(1)
     cotangents = [
-        torch.randn(leaf.shape, dtype=torch.float32, generator=generator).bfloat16().to(leaf.device, leaf.dtype)
+        torch.randn(leaf.shape, dtype=torch.float32, generator=generator, device="cpu")
+        .bfloat16()
+        .to(leaf.device, leaf.dtype)
         for leaf in outputs
     ]
     return outputs, cotangents

@@ -101,7 +101,6 @@ def work(args: argparse.Namespace) -> None:
     """In a worker: its programs, one after the other."""
     import torch
 
-    torch.set_default_device(args.device)
     for text in args.worker.split(","):
         name = Name.parse(text)
         torch.set_num_threads(2 if name.kind == "large" else 1)
@@ -114,8 +113,14 @@ def work(args: argparse.Namespace) -> None:
 def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
     from pytest_plugin.random_programs.verdict import judge, shrink_bad_program
 
+    import torch
+
     start = cpu_seconds()
+    torch.set_default_device("cpu")
     program = Name.parse(text).program()
+    if args.device != "cpu" and not program.is_run_by_eager():  # an index out of range ends a process with a GPU
+        return {"program": text, "word": "refused", "why": "", "seconds": 0.0}
+    torch.set_default_device(args.device)
     dynamic = True if program.scalable else None
     compiling = compile_function(dynamic=dynamic, backend=args.backend)
     found = judge(program, compiling)

@@ -61,6 +61,16 @@ def added(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return s, torch.softmax(s, -1)
 
 
+def test_a_result_whose_elements_lie_some_vectors_and_one_apart(compiler: Compiler) -> None:
+    """The rows of the result are columns of memory: 13 elements from one to the next, for vectors of 4."""
+
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.softmax(x, -1).t().contiguous(), x - x.amax(-1, keepdim=True)
+
+    given = [torch.randn(13, 77)]
+    assert_near_float64(fn, held_in_edges(compiler, fn, given), given, BOUNDS[torch.float32])
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the number of matrices, and of weights
     "softmax": (lambda x: torch.softmax(x, -1), 1, 0),
     "log_softmax": (lambda x: torch.log_softmax(x, -1), 1, 0),

@@ -25,6 +25,7 @@ from minductor.codegen.triton.triton_values import (
     arguments,
     expression,
     index_text,
+    is_block_of_one,
     is_narrow,
     literal,
     narrowed,
@@ -463,8 +464,12 @@ class TilePrinter:
 
     def store(self, storage: str, index: Expr, op: Op, value: str, hint: str = "") -> None:
         given = self.mask(op.axes)
-        at = self.place(storage, index, op.axes)
-        self.add(f"tl.store({at}, {value}{f', {given}' if given else ''}{hint})")
+        self.add(f"tl.store({self.target(storage, index, op)}, {value}{f', {given}' if given else ''}{hint})")
+
+    def target(self, storage: str, index: Expr, op: Op) -> str:
+        """The addresses that an op writes: a block of one for a reduction of the tile that leaves one element of it."""
+        is_one = len(self.dims) > 1 and is_block_of_one(self.ops, op, frozenset(d.axis for d in self.dims))
+        return self.place(storage, index, op.axes) + (f" + tl.zeros({self.shape(())}, tl.int32)" if is_one else "")
 
     def atomic(self, storage: str, index: Expr, kind: str, op: Op, value: str) -> None:
         if kind == "set":
@@ -472,8 +477,7 @@ class TilePrinter:
             return
         if kind not in ATOMICS or (kind != "add" and self.dtypes[storage].kind == "float"):
             raise Unwritable(f"Triton has no atomic {kind} of {self.dtypes[storage]}")
-        given = self.mask(op.axes)
-        at = self.place(storage, index, op.axes)
+        given, at = self.mask(op.axes), self.target(storage, index, op)
         self.add(f"{ATOMICS[kind]}({at}, {value}{f', mask={given}' if given else ''}, sem='relaxed')")
 
     def check(self, op: Op, attrs: Check, value: str, under: str) -> str:

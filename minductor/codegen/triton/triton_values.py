@@ -11,7 +11,7 @@ compute (Unwritable).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from minductor.codegen.cpp import cpp_text
 from minductor.codegen.operator_spelling import spell_triton
@@ -40,6 +40,23 @@ def triton_type(dtype: DType) -> str:
     if dtype.name not in TYPES:
         raise Unwritable(f"Triton kernels do not compute in {dtype.name}")
     return TYPES[dtype.name]
+
+
+def is_block_of_one(ops: Sequence[Op], op: Op, tile: Set[str]) -> bool:
+    """Whether what an op stores is a block with one element: of the axes of the tile some were reduced, and the others
+    are not its own.
+    """
+    todo, seen = [*op.args], set[int]()
+    while todo and tile.isdisjoint(op.axes):
+        position = todo.pop()
+        if position in seen:
+            continue
+        seen.add(position)
+        reduced = tile.intersection(ops[position].reduced_axes)
+        if reduced and reduced != tile:
+            return True
+        todo += () if reduced else ops[position].args
+    return False
 
 
 def literal(value: LiteralValue, dtype: DType) -> str:

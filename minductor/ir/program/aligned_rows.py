@@ -48,7 +48,8 @@ def row_start(op: Op, axis: Symbol) -> Expr | None:
 
 def is_aligned_with(index: Expr, axis: Symbol, start: Expr, vector: int) -> bool:
     """Whether an index runs along rows that start as far from a multiple of `vector` as the row at `start` does."""
-    return divides(vector, expand(index - start - axis))
+    apart = expand(index - start - axis)
+    return axis not in free_symbols(apart) and divides(vector, apart)
 
 
 def objection(kernel: Kernel, loop: Loop, around: Sequence[Step]) -> str:
