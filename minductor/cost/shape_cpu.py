@@ -246,7 +246,8 @@ def _is_transposed_copy(shape: Shape) -> bool:
         return False
     rounding = ROUND if min(one.itemsize, other.itemsize) < WORD else 1
     is_copy = sum([work.operations for work in shape.work]) in (2, 1 + rounding)
-    return is_copy and one.steps.index(1) != other.steps.index(1)
+    along, across = one.steps.index(1), other.steps.index(1)  # an element that is repeated along one of them: no tiles
+    return is_copy and along != across and 0 not in (one.steps[across], other.steps[along])
 
 
 def _scalar(shape: Shape, machine: CpuMachine, vector: int | None, sharing: int = 1) -> float:

@@ -343,6 +343,24 @@ def test_a_loop_is_cut_where_an_index_changes_its_formula_unless_it_sums_along_t
     assert padded > 2 * plain
 
 
+def repeated(rows: int, length: int, op: str = "") -> Program:
+    """An image that is twice as large, by one kernel: each element stands four times in the result."""
+    s = Sketch()
+    x, out = s.input(rows, length), s.buffer([rows, 2, length, 2])
+    axes, at, b = s.loop([rows, 2, length, 2])
+    value = b.load(x.ref, length * at[0] + at[2], F32)
+    b.store(out.ref, element(out, at), b.op(op, value) if op else value)
+    s.kernel(axes, b)
+    return s.done(out)
+
+
+def test_a_copy_that_repeats_elements_is_no_transposed_copy() -> None:
+    """Those run by tiles in registers, and so take a fraction of the operations."""
+    copy, other = repeated(480, 120), repeated(480, 120, "neg")
+    assert cost(copy).arithmetic > 0.8 * cost(other).arithmetic
+    assert scheduled(only(copy), copy, CPU)[0] > 0.8 * scheduled(only(other), other, CPU)[0]
+
+
 def test_threads_share_columns_that_are_walked_again_if_they_stay_in_the_cache() -> None:
     """Larger ones leave it before the next pass begins, so threads share blocks of columns."""
     for rows, is_shared in ((256, True), (8192, False)):
