@@ -568,7 +568,9 @@ class _Pricer:
         inner = loop.body[0]
         if len(loop.body) > 1 or not isinstance(inner, Loop) or (loop.kind, inner.kind) != ("serial", "serial"):
             return False
-        ops = {p: self.ops[p] for p in positions(inner.body)}
+        ops = {p: self.ops[p] for p in inner.own_positions}
+        if len(ops) < len(inner.body):  # a loop in it: its elements are copied one by one
+            return False
         if not all(isinstance(op.attrs, Load | Store) for op in ops.values()):
             return False
         rows = (op.args[0] if isinstance(op.attrs, Store) else p for p, op in ops.items())

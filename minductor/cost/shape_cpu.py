@@ -31,6 +31,7 @@ PART, PARTS = 16 * 1024, 64  # elements of a part of a reduction, and the most p
 SHORT_ROW = 40  # elements of a row; as many rows as a vector has lanes are reduced at once
 KEPT_ROW = 512 * 1024  # bytes of a row of values that is kept; of longer ones a later pass computes them again
 KEPT = 2  # operations of a value that is kept for a later pass over the row
+CHEAP = 4  # operations; a later pass computes a value of no more again
 EXPENSIVE = 10  # operations of a value that is kept rather than computed again in each run of a loop that it lacks
 SMALL_ROWS = 16 * 1024  # bytes of the array in which it is kept
 SHARED = 256  # iterations of the outer loops; threads share no more loops than these need
@@ -246,7 +247,8 @@ def _is_transposed_copy(shape: Shape) -> bool:
         return False
     rounding = ROUND if min(one.itemsize, other.itemsize) < WORD else 1
     is_copy = sum([work.operations for work in shape.work]) in (2, 1 + rounding)
-    return is_copy and one.steps.index(1) != other.steps.index(1)
+    along, across = one.steps.index(1), other.steps.index(1)  # an element that is repeated along one of them: no tiles
+    return is_copy and along != across and 0 not in (one.steps[across], other.steps[along])
 
 
 def _scalar(shape: Shape, machine: CpuMachine, vector: int | None, sharing: int = 1) -> float:
@@ -280,6 +282,7 @@ def _vectors(
     strided = machine.gather if shape.joins and not is_staged else machine.strided
     slow = machine.gathering if _gathers(shape, vector) else 1.0
     order = _order(shape, vector) if unrolled is None else _order(shape, vector, unrolled)
+    without = _passes_without_gathers(shape, vector)
     total = 0.0
     for work in shape.work:
         points, reads = _runs(shape, work, order)
@@ -290,24 +293,37 @@ def _vectors(
             continue
         whole, rest = divmod(length, max(1, machine.vector_bytes // work.size))
         later = min(work.operations, KEPT) if _is_kept(shape, work, vector) else work.operations
-        again = (work.passes - 1) * later
+        fast = min(without, work.passes - 1)
+        again = (work.passes - 1 - fast + fast / slow) * later
         units = points / length * slow * (work.operations + again) * (whole + rest.bit_count())
         total += machine.operation * (units + points * work.divisions * machine.integer_division)
     for touch in shape.touches:
         step = touch.steps[vector]
         if not touch.axes >> vector & 1 or step in (0, 1):
             continue
-        points = _times(shape, touch.axes, order) * touch.passes * touch.times
+        points = _times(shape, touch.axes, order) * touch.times
         if step is not None:
-            total += points * strided * machine.operation
+            total += points * touch.passes * strided * machine.operation
         elif _is_gathered(shape, touch, vector):
             narrow = touch.itemsize < WORD
+            points *= max(1, touch.passes - without)
             total += points * (machine.narrow_gather if narrow else machine.gather) * machine.operation
     return (
         total
         + _loops(shape, machine, vector, is_staged=is_staged) / (1 if unrolled is None else shape.extents[unrolled])
         + sum(_joins(shape, machine, vector, is_staged=is_staged))
     )
+
+
+def _passes_without_gathers(shape: Shape, vector: int) -> int:
+    """The later passes over a row that gather nothing: what is made of the elements is kept, or the last one does not
+    reduce, and is cut where few points bend an index.
+    """
+    gathers = [touch for touch in shape.touches if touch.steps[vector] is None]
+    rows = [work for work in shape.work if all([not touch.axes & ~work.axes for touch in gathers])]
+    kept = [work.passes - 1 for work in rows if work.operations > CHEAP and _is_kept(shape, work, vector)]
+    is_cut = shape.walked_again and all([touch.is_bent for touch in gathers])
+    return max(bool(is_cut), *kept, 0)
 
 
 def _is_kept(shape: Shape, work: Work, vector: int) -> bool:

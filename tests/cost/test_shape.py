@@ -343,6 +343,54 @@ def test_a_loop_is_cut_where_an_index_changes_its_formula_unless_it_sums_along_t
     assert padded > 2 * plain
 
 
+def repeated(rows: int, length: int, op: str = "") -> Program:
+    """An image that is twice as large, by one kernel: each element stands four times in the result."""
+    s = Sketch()
+    x, out = s.input(rows, length), s.buffer([rows, 2, length, 2])
+    axes, at, b = s.loop([rows, 2, length, 2])
+    value = b.load(x.ref, length * at[0] + at[2], F32)
+    b.store(out.ref, element(out, at), b.op(op, value) if op else value)
+    s.kernel(axes, b)
+    return s.done(out)
+
+
+def test_a_copy_that_repeats_elements_is_no_transposed_copy() -> None:
+    """Those run by tiles in registers, and so take a fraction of the operations."""
+    copy, other = repeated(480, 120), repeated(480, 120, "neg")
+    assert cost(copy).arithmetic > 0.8 * cost(other).arithmetic
+    assert scheduled(only(copy), copy, CPU)[0] > 0.8 * scheduled(only(other), other, CPU)[0]
+
+
+def gathered_rows(op: str, *, is_drawn: bool, is_mapped: bool) -> float:
+    """The operations in seconds of the sum of each row of an op of elements, or of the op divided by this sum.
+
+    Data decide which elements, or it is the one before, and at the first point that one: few points bend the index.
+    """
+    s = Sketch()
+    x, places, out = s.input(512, 2048), s.input(2048), s.buffer([512, 2048] if is_mapped else [512])
+    axes, at, b = s.loop([512, 2048])
+    place = maximum(at[1] - 1, 0)
+    if is_drawn:
+        place = b.check(b.cast(b.load(places.ref, at[1], F32), I64), integer(2048), wrap=False)
+    value = b.op(op, b.load(x.ref, 2048 * at[0] + place, F32))
+    total = b.reduce([value], ["i1"], combine("sum", F32))
+    kept = at if is_mapped else at[:1]
+    b.store(out.ref, element(out, kept), b.op("div", value, total) if is_mapped else total)
+    s.kernel(axes, b)
+    return cost(s.done(out)).arithmetic
+
+
+@pytest.mark.parametrize("op", ["exp", "neg"])
+@pytest.mark.parametrize("is_drawn", [False, True])
+def test_the_map_behind_a_sum_gathers_again_only_what_data_decide_and_is_not_kept(op: str, is_drawn: bool) -> None:
+    """A costly value is kept; and the loop of a map is cut where few points bend an index."""
+    mapped, summed = (gathered_rows(op, is_drawn=is_drawn, is_mapped=is_mapped) for is_mapped in (True, False))
+    by_vectors = 512 * 2048 * 4 / NOMINAL_CPU.vector_bytes * NOMINAL_CPU.operation
+    rest = (op_cost("div") + MOVED) * NOMINAL_CPU.gathering * by_vectors
+    gathers = 512 * 2048 * NOMINAL_CPU.gather * NOMINAL_CPU.operation
+    assert (mapped - summed < rest + gathers / 2) == (op == "exp" or not is_drawn)
+
+
 def test_threads_share_columns_that_are_walked_again_if_they_stay_in_the_cache() -> None:
     """Larger ones leave it before the next pass begins, so threads share blocks of columns."""
     for rows, is_shared in ((256, True), (8192, False)):

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int, integer, symbol
+from minductor.cost.kernel_seconds import TIE, Prices, Slower
+from minductor.cost.shape import Shape
 from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View, body_reads, body_writes
 from minductor.ir.program.printer import print_program
 from minductor.options import Options
@@ -124,6 +126,26 @@ def test_a_row_joins_what_makes_two_of_its_elements_at_a_time(interleaved: bool)
     assert len(kernels(before)) == 2
     (kernel,) = kernels(after)
     assert len(list(body_reads(kernel.body))) == len(list(body_writes(kernel.body))) == 2
+
+
+def test_kernels_that_may_stay_apart_are_priced_with_the_loops_that_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not with the loops in which they are tried, which may be much slower."""
+    before = fuse(inline(norm_in_parts(Sketch(), interleaved=True), CPU), CPU)
+    asked: list[list[Shape]] = []
+    own: list[list[Shape]] = []
+    slower = Prices.slower
+
+    def noted(prices: Prices, one: Sequence[Shape], other: Sequence[Shape], tie: float = TIE) -> Slower | None:
+        asked.append(list(other))
+        own.append([prices.shape(kernel) for kernel in kernels(before)])
+        return slower(prices, one, other, tie)
+
+    monkeypatch.setattr(Prices, "slower", noted)
+    loop_order(before, CPU)
+    assert asked
+    assert asked == own
 
 
 def test_a_row_is_not_copied_for_many_elements_at_a_time() -> None:

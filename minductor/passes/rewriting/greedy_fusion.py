@@ -145,7 +145,7 @@ class GreedyFusion:
         if self.views is None or self.stamps[first] or self.stamps[second]:
             joined = join(a, b, droppable, self.context)
         for pair in self.views(a, b) if self.views is not None and not isinstance(joined, Kernel) else ():
-            joined = join(*pair, droppable, self.context)
+            joined = join(*pair, droppable, self.context, (a, b))
             if isinstance(joined, Kernel):
                 break
         return joined

@@ -84,10 +84,17 @@ class JoinContext(NamedTuple):
     prices: Prices
 
 
-def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: JoinContext) -> Kernel | CannotJoin:
+def join(
+    first: Kernel,
+    second: Kernel,
+    droppable: frozenset[Ref],
+    context: JoinContext,
+    apart: tuple[Kernel, Kernel] | None = None,
+) -> Kernel | CannotJoin:
     """The two kernels as one, or the reason why not.
 
     Stores of `droppable` versions are left out. The joined kernel has the name and the origins of the first one.
+    `apart`: what the kernels are if they stay apart, where the given ones are other forms of them.
     """
     for kernel in (first, second):
         if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
@@ -113,7 +120,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: Join
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, context)
             if isinstance(joined, Kernel):
-                joined = _if_faster((first, second), joined, context)
+                joined = _if_faster(apart or (first, second), joined, context)
             if isinstance(joined, Kernel):
                 return joined
             if joined.reason == TOO_MANY_OPS:  # the other kernel's axes would not change that
