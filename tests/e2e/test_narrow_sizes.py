@@ -125,3 +125,10 @@ def test_edges_beside_a_mask_that_varies_along_the_loop(compiled: Compile) -> No
     run = compiled(fn, x)
     if compiled.device.kind == "cpu":
         assert "= md_end_if(x" in "".join(kernel.text for graph in run.graphs for kernel in graph.kernels)
+
+
+def test_masks_that_join_others_stay_branches(compiled: Compile) -> None:
+    """The gradient of a replicating pad: g++ leaves its loop scalar either way, where branches cost less than ends."""
+    x = torch.arange(2 * 3 * 8 * 9 * 40.0).reshape(2, 3, 8, 9, 40).sin().requires_grad_()
+    run = compiled(lambda x: F.pad(x, (1, 1, 1, 1, 1, 1), mode="replicate"), x)
+    assert "md_end_if(" not in "".join(kernel.text for graph in run.graphs for kernel in graph.kernels)

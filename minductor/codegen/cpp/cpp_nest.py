@@ -21,7 +21,7 @@ from minductor.codegen.cpp.cpp_strips import FEW, SHORTEST, STRIP, Strip, strips
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_copy, transposed_load, transposed_store
 from minductor.codegen.cpp.cpp_values import array_type, cpp_type, maskable_bytes
-from minductor.core.dtypes import F32
+from minductor.core.dtypes import BOOL, F32
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum, minimum
 from minductor.ir.program.loops import Loop, Step, loops, positions
@@ -139,13 +139,18 @@ class NestPrinter(NestValues):
         self.conditions = {}
 
     def unchanging(self, loop: Loop) -> dict[int, str]:
-        """By masked op of a vector loop, the conditions that are computed before the loop and stay the same in it."""
+        """By masked op of a vector loop, the conditions that are computed before the loop and stay the same in it.
+
+        None where another mask joins one that stays the same and one that varies: g++ 12 leaves that loop scalar, and
+        branches then cost less than ends (the gradient of a replicating pad takes half the time).
+        """
         if loop.kind != "vector":
             return {}
         here = loop.own_positions
         asked = {p: self.ops[p].args[0] for p in sorted(here) if isinstance(self.ops[p].attrs, Masked)}
+        joined = {b for a in asked.values() if a in here for b in self.ops[a].args if self.ops[b].dtype == BOOL}
         is_same = [p for p, a in asked.items() if a not in here and loop.axis not in self.ops[a].axes]
-        return {p: self.value(asked[p]) for p in is_same}
+        return {p: self.value(asked[p]) for p in is_same} if joined <= {*here} else {}
 
     def run_pieces(self, loop: Loop) -> None:
         """Writes a loop in the pieces into which the schedule cuts it."""
