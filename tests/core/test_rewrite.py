@@ -157,3 +157,11 @@ def test_symbolic_layouts_have_the_same_coordinates(bs: int, ts: int, cs: int, w
         point = {"B": bs, "T": ts, "C": cs, "b": bv, "t": tv, "c": cv}
         offset = sum(evaluate(at * step, point) for at, step in zip(found, stride, strict=True))
         assert offset == evaluate(index, point)
+
+
+def test_an_axis_is_shorter_than_its_extent_however_that_is_written() -> None:
+    """The last third of a row whose length is no multiple of 3: the quotient in the extent must cancel."""
+    n = symbol("n", "size", 2)
+    last = n - 2 * ((n + 2) // 3)
+    assert simplify(b % last, {b: last}) == b
+    assert simplify((b + n // 3) % last, {b: last}) != b

@@ -81,3 +81,54 @@ def test_loops_over_whole_blocks_load_nothing_under_masks(compiled: Compile) -> 
     run = compiled(lambda x: F.max_pool2d(x, 3, padding=1, dilation=(1, 2), ceil_mode=True), x, dynamic=True)
     assert "x0_row[" in text_of(run)
     assert not re.findall(r"i1 < md_index_max\(\d, i1_start\) \+ 64;", text_of(run))
+
+
+def test_bytes_are_stored_beside_sizes_that_g_plus_plus_may_keep(compiled: Compile) -> None:
+    """A byte may alias any other type: a loop that stores one stays scalar if it reads its end through a reference."""
+
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round().clamp(-127, 127).to(torch.int8), scale
+
+    run = compiled(fn, torch.randn(70, 300), dynamic=True, grad=False)
+    if compiled.device.kind == "cpu":
+        assert re.search(r"firstprivate\(in0, out1, out2, s0, s1(, \w+)*\)", text_of(run))
+    run.again(torch.randn(3, 65))
+
+
+def test_gates_are_as_long_as_the_state(compiled: Compile) -> None:
+    """Torch's guards say that (n + 2) // 3 is the size of the state: no index of the cell wraps around."""
+
+    def cell(given: Tensor, before: Tensor, state: Tensor) -> Tensor:
+        (a, b, c), (d, e, f) = given.chunk(3, 1), before.chunk(3, 1)
+        update = (b + e).sigmoid()
+        new = (c + (a + d).sigmoid() * f).tanh()
+        return new + update * (state - new)
+
+    def sizes(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.randn(rows, 3 * width), torch.randn(rows, 3 * width), torch.randn(rows, width)
+
+    run = compiled(cell, *sizes(5, 40), dynamic=True, grad=False)
+    assert len(run.kernels) == 1
+    if compiled.device.kind == "cpu":
+        assert not re.search(r"%|md_index_mod|/ 3", text_of(run))
+    run.again(*sizes(3, 17))
+
+
+def test_edges_beside_a_mask_that_varies_along_the_loop(compiled: Compile) -> None:
+    """The gradient of a total variation: whether a row has neighbours is the same for a whole row, and stays a mask."""
+
+    def fn(x: Tensor) -> Tensor:
+        return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean()
+
+    x = torch.arange(2 * 40 * 50.0).reshape(2, 40, 50).sin().requires_grad_()
+    run = compiled(fn, x)
+    if compiled.device.kind == "cpu":
+        assert "= md_end_if(x" in "".join(kernel.text for graph in run.graphs for kernel in graph.kernels)
+
+
+def test_masks_that_join_others_stay_branches(compiled: Compile) -> None:
+    """The gradient of a replicating pad: g++ leaves its loop scalar either way, where branches cost less than ends."""
+    x = torch.arange(2 * 3 * 8 * 9 * 40.0).reshape(2, 3, 8, 9, 40).sin().requires_grad_()
+    run = compiled(lambda x: F.pad(x, (1, 1, 1, 1, 1, 1), mode="replicate"), x)
+    assert "md_end_if(" not in "".join(kernel.text for graph in run.graphs for kernel in graph.kernels)

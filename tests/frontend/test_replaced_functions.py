@@ -129,3 +129,38 @@ def test_margin_losses_are_float32_under_autocast() -> None:
 
     x, target = randn(2, 3, dtype=torch.bfloat16), randn(2, 3, seed=1)
     torch.testing.assert_close(torch.compile(fn, backend=Compiler())(x, target), fn(x, target))
+
+
+@pytest.mark.parametrize(
+    ("size", "pad"), [((8, 9), (2, 1, 3, 0)), ((8, 9), (1, 1, 8, 8)), ((3, 4, 5), (5, 0, 0, 1, 2, 2))]
+)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.preserve_format])
+def test_circular_padding_of_sizes_that_vary_is_concatenated(
+    size: tuple[int, ...], pad: tuple[int, ...], layout: torch.memory_format
+) -> None:
+    """The writes that torch traces were masked, and each read the one before."""
+    seen: list[str] = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.pad(x, pad, mode="circular")
+
+    x = randn(2, 3, *size)
+    x = (x if layout == torch.contiguous_format else x.transpose(1, -1).contiguous().transpose(1, -1)).requires_grad_()
+    compiler = Compiler(graph_pass=lambda gm: seen.extend(str(node.target) for node in gm.graph.nodes))
+    expected, found = fn(x), torch.compile(fn, backend=compiler, dynamic=True)(x)
+    assert torch.equal(found, expected)
+    assert found.stride() == expected.stride()
+    assert "aten.cat.default" in seen
+    assert "aten.slice_scatter.default" not in seen
+    weights = randn(*expected.shape)
+    (want,), (got,) = (torch.autograd.grad(each, x, weights) for each in (expected, found))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("pad", [(-1, 2, 1, 1), (1, 1)])
+def test_circular_padding_that_crops_or_has_fewer_sides(pad: tuple[int, ...]) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.pad(x, pad, mode="circular")
+
+    x = randn(*((2, 3, 8, 9) if len(pad) > 2 else (3, 8, 9)))
+    assert torch.equal(torch.compile(fn, backend=Compiler(), dynamic=True)(x), fn(x))

@@ -23,7 +23,7 @@ class Reader(SizeReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shape_env = SimpleNamespace(var_to_range={})
+        self.shape_env = SimpleNamespace(guards=(), var_to_range={})
 
     def _symbol(self, given: sympy.Symbol) -> Symbol:
         return self._symbols.setdefault(given, symbol(f"s{len(self._symbols)}", "size", 1))

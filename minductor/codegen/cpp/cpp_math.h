@@ -517,8 +517,8 @@ MD_INLINE double md_fmin_f64(double a, double b) { return md_fmin(a, b); }
 // relu(-0) is -0 and sign(NaN) is 0, as in eager
 MD_INLINE float md_relu_f32(float x) { return md_where(x < 0.0f, 0.0f, x); }
 MD_INLINE double md_relu_f64(double x) { return md_where(x < 0.0, 0.0, x); }
-MD_INLINE float md_sign_f32(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f); }
-MD_INLINE double md_sign_f64(double x) { return x > 0.0 ? 1.0 : (x < 0.0 ? -1.0 : 0.0); }
+MD_INLINE float md_sign_f32(float x) { return md_where(x > 0.0f, 1.0f, md_where(x < 0.0f, -1.0f, 0.0f)); }
+MD_INLINE double md_sign_f64(double x) { return md_where(x > 0.0, 1.0, md_where(x < 0.0, -1.0, 0.0)); }
 //@ md_{isnan,isinf,signbit}_{f32,f64} :
 MD_INLINE bool md_isnan_f32(float x) { return x != x; }
 MD_INLINE bool md_isnan_f64(double x) { return x != x; }

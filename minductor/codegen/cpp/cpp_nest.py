@@ -21,11 +21,11 @@ from minductor.codegen.cpp.cpp_strips import FEW, SHORTEST, STRIP, Strip, strips
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.cpp.cpp_transpose import Ends, transposed_copy, transposed_load, transposed_store
 from minductor.codegen.cpp.cpp_values import array_type, cpp_type, maskable_bytes
-from minductor.core.dtypes import F32
+from minductor.core.dtypes import BOOL, F32
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_int, integer, maximum, minimum
 from minductor.ir.program.loops import Loop, Step, loops, positions
-from minductor.ir.program.nodes import Body, Reduce, Scan, Store
+from minductor.ir.program.nodes import Body, Masked, Reduce, Scan, Store
 
 _IN_STRIPS = re.compile("_strips<|md_masked_lanes<")  # calls of functions that run over strips, or mask the last one
 
@@ -78,7 +78,7 @@ class NestPrinter(NestValues):
         if loop.unmasked:
             self.run_unmasked(loop)
         else:
-            self.run_pieces(loop)
+            self.run_masked(loop)
         for carry in carries:
             if carry.position in around:
                 self.add_block(around[carry.position], carry)
@@ -117,23 +117,40 @@ class NestPrinter(NestValues):
             self.values.define(name, dtype, f"{name}_whole")
 
     def run_unmasked(self, loop: Loop) -> None:
-        """Writes a test and two versions of a loop: without the masks that the test makes redundant, and with them.
-
-        g++ 12 leaves a loop scalar that has a mask which stays the same. So the masks of the second version are the
-        elements before an end, which is that of all numbers or none.
-        """
-        conditions = {p: self.value(self.ops[p].args[0]) for p in loop.unmasked}
-        tests = dict.fromkeys(conditions.values())
+        """Writes a test and two versions of a loop: without the masks that the test makes redundant, and with them."""
+        tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
         with self.out.block(f"if ({' & '.join(tests)})"):
             self.unmasked = frozenset(loop.unmasked)
             self.run_pieces(loop)
             self.unmasked = frozenset()
         with self.out.block("else"):
-            ends = {test: self.values.label("end") for test in tests}
-            self.out.add(*(f"const int64_t {end} = md_end_if({test});" for test, end in ends.items()))
-            self.conditions = {p: f"{loop.axis} < {ends[test]}" for p, test in conditions.items()}
-            self.run_pieces(loop)
-            self.conditions = {}
+            self.run_masked(loop)
+
+    def run_masked(self, loop: Loop) -> None:
+        """Writes a loop whose masks that stay the same are the elements before an end: that of all numbers or of none.
+
+        g++ 12 leaves a loop scalar that has a mask which stays the same.
+        """
+        conditions = self.unchanging(loop)
+        ends = {test: self.values.label("end") for test in dict.fromkeys(conditions.values())}
+        self.out.add(*(f"const int64_t {end} = md_end_if({test});" for test, end in ends.items()))
+        self.conditions = {p: f"{loop.axis} < {ends[test]}" for p, test in conditions.items()}
+        self.run_pieces(loop)
+        self.conditions = {}
+
+    def unchanging(self, loop: Loop) -> dict[int, str]:
+        """By masked op of a vector loop, the conditions that are computed before the loop and stay the same in it.
+
+        None where another mask joins one that stays the same and one that varies: g++ 12 leaves that loop scalar, and
+        branches then cost less than ends (the gradient of a replicating pad takes half the time).
+        """
+        if loop.kind != "vector":
+            return {}
+        here = loop.own_positions
+        asked = {p: self.ops[p].args[0] for p in sorted(here) if isinstance(self.ops[p].attrs, Masked)}
+        joined = {b for a in asked.values() if a in here for b in self.ops[a].args if self.ops[b].dtype == BOOL}
+        is_same = [p for p, a in asked.items() if a not in here and loop.axis not in self.ops[a].axes]
+        return {p: self.value(asked[p]) for p in is_same} if joined <= {*here} else {}
 
     def run_pieces(self, loop: Loop) -> None:
         """Writes a loop in the pieces into which the schedule cuts it."""
@@ -298,13 +315,13 @@ class NestPrinter(NestValues):
 
         A load through a reference that g++ moves into a select stops the vectoriser. Pointers are copied too where
         strips or bytes are stored: as far as g++ knows, such a store may change the reference, and loops of lanes stay
-        scalar. And where lanes run under masks: g++ would load the pointer under the mask, too.
+        scalar. And where lanes run under masks: g++ would load the pointer under the mask, too. So are sizes.
         """
         text = "\n".join(self.out.lines[pragma + 1 :])
         used = set(re.findall(r"\b[a-z]\w*\b", text))
         is_aliased = self.stores_bytes() or _IN_STRIPS.search(text)
-        pointers = [name for name, _ in self.values.storages.values()] if is_aliased else []
-        scalars = [name for name in dict.fromkeys((*names.values(), *pointers)) if name in used - {"true", "false"}]
+        taken = [*(name for name, _ in self.values.storages.values()), *self.sizes] if is_aliased else []
+        scalars = [name for name in dict.fromkeys((*names.values(), *taken)) if name in used - {"true", "false"}]
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
 

@@ -19,6 +19,7 @@ from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int
 from minductor.ir.program.loops import Loop, Step, loops, positions
 from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
+from minductor.ir.program.signature import signature
 
 
 class NestValues:
@@ -39,6 +40,7 @@ class NestValues:
             p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
         }
         self.work = threads_text(kernel)
+        self.sizes = [s.name for s in signature(kernel).sizes]  # the names of the sizes that the kernel takes
         # all by the position of an op
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}  # the texts of values that are in scope

@@ -236,7 +236,10 @@ def _open(expr: Expr) -> Expr:
 
 
 def _targets(expr: Expr, extents: Extents) -> list[Expr]:
-    """The atoms to replace by their bounds, in this order: composed ones, axes, then the symbols that bound axes."""
+    """The atoms to replace by their bounds: composed ones, axes, then the symbols that bound axes.
+
+    Axes come first whose extent holds composed atoms of the expression: those atoms may cancel.
+    """
     found: dict[Expr, int] = {}
     for term, _ in const_and_terms(expr)[1]:
         factors = factors_of(term)
@@ -244,7 +247,16 @@ def _targets(expr: Expr, extents: Extents) -> list[Expr]:
             is_axis = factor in extents
             if len(factors) > 1 or not isinstance(factor, Symbol) or (is_axis and as_int(extents[factor]) is None):
                 found.setdefault(factor, 1 if is_axis else 2 if isinstance(factor, Symbol) else 0)
+    composed = [atom for atom, rank in found.items() if rank == 0]
+    for axis, extent in extents.items() if composed else ():
+        if found.get(axis) == 1 and any(_holds(extent, atom) for atom in composed):
+            found[axis] = -1
     return sorted(found, key=found.__getitem__)
+
+
+def _holds(extent: Expr, atom: Expr) -> bool:
+    """Whether an atom is a factor of a term of an extent."""
+    return any(atom in factors_of(term) for term, _ in const_and_terms(extent)[1])
 
 
 def _has_fraction(factor: Expr, den: Expr) -> bool:

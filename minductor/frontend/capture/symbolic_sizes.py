@@ -38,6 +38,7 @@ class SizeReader:
         self._symbols: dict[Any, Symbol] = {}  # SymPy symbol -> our symbol
         self._defined: dict[Any, Definition] = {}  # SymPy expression -> the definition of its symbol
         self._seen: dict[Any, Expr] = {}  # SymPy expression -> our expression
+        self._equal: dict[Any, Any] | None = None  # SymPy expression -> a shorter one that equals it, by a guard
 
     def read(self, value: Any) -> Size:
         """A SymInt as an index expression; an int if it is constant."""
@@ -64,8 +65,24 @@ class SizeReader:
     def expr(self, given: Any) -> Expr:
         """A SymPy expression of integers as an index expression."""
         if given not in self._seen:
-            self._seen[given] = self._convert(given)
+            self._seen[given] = self._convert(self._shortest(given))
         return self._seen[given]
+
+    def _shortest(self, given: Any) -> Any:
+        """An expression with each part replaced that a guard of torch's found equal to a shorter expression.
+
+        A gate of a cell is (s1 + 2)//3 long, and as long as the state, s2. Said in one way, the sizes show that no
+        index wraps around. Only symbols that were read before are put in: the graph has a source for those.
+        """
+        if given.is_Symbol or given.is_number or self.shape_env is None:
+            return given
+        if self._equal is None:
+            found = (_shortened(guard.expr) for guard in self.shape_env.guards if isinstance(guard.expr, sympy.Eq))
+            self._equal = dict(pair for pair in found if pair is not None)
+        known = {long: short for long, short in self._equal.items() if short.free_symbols <= self._symbols.keys()}
+        while known and (shorter := given.xreplace(known)) != given:  # each round leaves fewer operations
+            given = shorter
+        return given
 
     def symbols(self) -> tuple[Symbol, ...]:
         """The symbols so far for torch's own symbols, in order of first use."""
@@ -187,6 +204,19 @@ class SizeReader:
     def _body(self, given: Any) -> Any:
         b = Builder()
         return b.build([_Arithmetic(b, self).value(given)])
+
+
+def _shortened(equality: Any) -> tuple[Any, Any] | None:
+    """The longer side of an equality of sizes and the shorter one; None if both are as long, or one is in the other.
+
+    >>> n, m = sympy.symbols("n m", integer=True)
+    >>> _shortened(sympy.Eq(m, n - 2 * ((n + 2) // 3)))[1], _shortened(sympy.Eq(n, m))
+    (m, None)
+    """
+    short, long = sorted(equality.args, key=lambda side: (sympy.count_ops(side), str(side)))
+    if sympy.count_ops(short) == sympy.count_ops(long) or long.is_number or short in long.free_symbols:
+        return None
+    return long, short
 
 
 def _is_int(given: Any) -> bool:

@@ -6,7 +6,7 @@ nothing. `known_quirks.py` has a row for each function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,14 @@ from torch.nn import functional as F
 from minductor.frontend.quirks.encoder_layers import encoder_layer
 
 _ENCODER_LAYER: Any = vars(torch)["_transformer_encoder_layer_fwd"]
+_PAD: Any = vars(torch._C)["_nn"].pad  # what Dynamo puts into a graph for F.pad
 
 
 def replace_functions(gm: torch.nn.Module) -> None:
     """Replaces the functions of _REPLACEMENTS that a graph calls, and those of _LOSSES that its inner graphs call.
 
     Dropout may return its argument, which the graph of a higher-order operator must not do. `interpolate` is replaced
-    where it resizes bytes.
+    where it resizes bytes. Circular padding gives the same in either way; it is replaced because it is slow as traced.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
     >>> replace_functions(gm)
@@ -131,6 +132,26 @@ def _resize_bytes(
         return op.default(input, sizes, bool(how.get("align_corners")), *factors)
 
 
+def _pad_around(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Circular padding of sizes that vary as concatenations.
+
+    Torch traces writes into a tensor, of which each reads the one before. Where sizes vary, their masks stay masks, and
+    the kernel took a hundred times as long as eager.
+    """
+    count, sizes = len(pad) // 2, input.shape[::-1]
+    varies = any(isinstance(n, torch.SymInt) for n in (*pad, *sizes))
+    if mode != "circular" or not varies or count >= input.dim():
+        return F.pad(input, pad, mode, value)
+    if any(not 0 <= n <= sizes[at // 2] for at, n in enumerate(pad)):
+        return F.pad(input, pad, mode, value)
+    padded = input
+    for at in reversed(range(count)):
+        before, after, dim = pad[2 * at], pad[2 * at + 1], input.dim() - 1 - at
+        parts = (padded.narrow(dim, sizes[at] - before, before), padded, padded.narrow(dim, 0, after))
+        padded = torch.cat(parts, dim)
+    return padded.contiguous()
+
+
 def _encoder_layer(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A transformer encoder layer whose products are cast by autocast; torch traces it as if there were none."""
     is_cast = torch.is_autocast_enabled(src.device.type)
@@ -148,5 +169,6 @@ _REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
     F.interpolate: _resize_bytes,
+    _PAD: _pad_around,
     _ENCODER_LAYER: _encoder_layer,
 }
