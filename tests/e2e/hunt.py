@@ -111,9 +111,9 @@ def work(args: argparse.Namespace) -> None:
 
 
 def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
-    from pytest_plugin.random_programs.verdict import judge, shrink_bad_program
-
     import torch
+
+    from pytest_plugin.random_programs.verdict import judge, shrink_bad_program
 
     start = cpu_seconds()
     torch.set_default_device("cpu")

@@ -52,7 +52,7 @@ def is_block_of_one(ops: Sequence[Op], op: Op, tile: Set[str]) -> bool:
         if position in seen:
             continue
         seen.add(position)
-        reduced = tile.intersection(ops[position].reduced_axes)
+        reduced = tile & {*ops[position].reduced_axes}
         if reduced and reduced != tile:
             return True
         todo += () if reduced else ops[position].args
