@@ -15,6 +15,7 @@ def fn(x0):
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,9 @@ def tensor(shape, dtype, letter):
     values = (values * 2).round()
     return (values.abs() if dtype == torch.uint8 else values).to(dtype)
 """
+
+
+FACTORIES = ("torch.tensor", "torch.arange", "torch.zeros", "torch.ones", "torch.full", "torch.eye", "torch.linspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,14 @@ class Program:
         found = tuple(replace(given, expression=re.sub(r"\b\d+\b", size, given.expression)) for given in self.inputs)
         return replace(self, inputs=found)
 
+    def on(self, device: str) -> Program:
+        """Returns the program with this device in each line that makes a tensor of nothing.
+
+        torch.compile does not see the default device, which is that of the arguments.
+        """
+        found = tuple(replace(node, text=_on_device(node.text, device)) for node in self.nodes)
+        return self if device == "cpu" else replace(self, nodes=found)
+
     def sizes(self) -> tuple[Program, ...]:
         """Returns the program, and a scalable one on two other sizes too."""
         return (self, self.scaled(lambda n: 2 * n), self.scaled(lambda n: n + 3)) if self.scalable else (self,)
@@ -172,6 +184,14 @@ class Program:
         except Exception:
             return False
         return True
+
+
+def _on_device(line: str, device: str) -> str:
+    tree = ast.parse(line)
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in FACTORIES:
+            call.keywords.append(ast.keyword("device", ast.Constant(device)))
+    return ast.unparse(tree)
 
 
 SCRIPT = """\

@@ -121,6 +121,7 @@ def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
     if args.device != "cpu" and not program.is_run_by_eager():  # an index out of range ends a process with a GPU
         return {"program": text, "word": "refused", "why": "", "seconds": 0.0}
     torch.set_default_device(args.device)
+    program = program.on(args.device)
     dynamic = True if program.scalable else None
     compiling = compile_function(dynamic=dynamic, backend=args.backend)
     found = judge(program, compiling)

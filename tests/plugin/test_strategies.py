@@ -310,6 +310,8 @@ def test_programs_run_on_the_default_device() -> None:
     with torch.device("meta"):
         assert [x.device.type for x in (*drawn.arguments(), *drawn.fn()(*drawn.arguments()))] == ["meta", "meta"]
     assert [x.device.type for x in drawn.arguments()] == ["cpu"]
+    moved = drawn.on("cuda")
+    assert "t0 = x0 + torch.arange(6, device='cuda')" in moved.text and drawn.on("cpu") == drawn
     script = drawn.script(device="cuda")
     assert script.index('set_default_device("cuda")') < script.index("torch.set_grad_enabled")
     assert "set_default_device" not in drawn.script()
