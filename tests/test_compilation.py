@@ -145,6 +145,16 @@ def test_a_block_of_one_element_is_stored_at_a_block_of_addresses() -> None:
     assert made.kernels
 
 
+def test_a_row_along_which_steps_are_not_constant_has_a_price() -> None:
+    """The first row of a scattered slice comes from elsewhere, so that no access is contiguous."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = F.normalize(x.flip(-2), dim=0)
+        return torch.slice_scatter(y, y[:1] * 2, 0, 0, 1).sum(2)
+
+    assert minductor.compile_only(fn, torch.randn(72, 16, 129).bfloat16().permute(1, 2, 0)).kernels
+
+
 def test_the_graph_is_the_targets() -> None:
     """Devices in metadata, in what makes tensors and in the wrapper; attention is the GPU's own."""
 

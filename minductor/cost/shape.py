@@ -168,6 +168,10 @@ class Shape(NamedTuple):
                 claims[axis] += touch.size if self.extents[axis] > 1 else 0
         return claims
 
+    def along(self, axis: int) -> list[Touch]:
+        """The accesses that are contiguous along an axis, or count as such."""
+        return [touch for touch in self.touches if axis in _beside(touch.steps)]
+
 
 @lru_cache(1024)  # kernels move in the same few ways
 def _beside(steps: Steps) -> tuple[int, ...]:

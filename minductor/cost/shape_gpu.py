@@ -270,7 +270,7 @@ class _Pricer:
         moved = 0.0
         for join in self.shape.joins:
             if not join.reduced >> first & 1:
-                size = min(touch.itemsize for touch in self.shape.touches if touch.steps[first] == 1)
+                size = min(touch.itemsize for touch in self.shape.along(first))
                 lanes = max(self.target.warp_size, self.tile.blocks[first] * size // WIDEST)
                 results = prod(block for n, block in enumerate(self.tile.blocks) if join.kept >> n & 1)
                 moved += results * join.values * self.tile.threads / lanes

@@ -144,6 +144,17 @@ def test_three_axes_and_places(compiler: Compiler) -> None:
     assert_near_float64(fn, held_in_edges(compiler, fn, [x]), [x], 1e-3)
 
 
+def test_rows_that_are_read_again_after_some(compiler: Compiler) -> None:
+    """Such a load is a block with a digit of the rows' number, but does not begin where the bulk does."""
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        again = (y[None] + torch.zeros(3, 1, 1)).reshape(33, 33)
+        return torch.softmax(x * again, -1) - again
+
+    given = [torch.randn(33, 33), torch.randn(11, 33)]
+    assert_near_float64(fn, held_in_edges(compiler, fn, given), given, BOUNDS[torch.float32])
+
+
 def test_rows_that_are_read_backwards(compiler: Compiler) -> None:
     """Such loads use the elements of the axis."""
     fn = lambda x, y: (torch.softmax(x + y.flip(1), -1), (x - y[:, :1]).sum(-1))  # noqa: E731

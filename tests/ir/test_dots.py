@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from minductor.core.dtypes import F32
+from minductor.core.dtypes import F32, F64
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder, combine
@@ -26,13 +26,17 @@ def kernel(kind: str = "", how: str = "sum") -> Kernel:
     """buf0[i, j] = sum over k of arg0[i, k] * arg1[k, j], and what else `kind` says."""
     b = Builder((ROW, COLUMN, INNER))
     x, y = b.load(Ref("arg0", 0), N * ROW + INNER, F32), b.load(Ref("arg1", 0), N * INNER + COLUMN, F32)
+    if kind in ("wide", "widened"):
+        x, y = (b.load(Ref(n, 0), at, F64) for n, at in (("arg0", N * ROW + INNER), ("arg1", N * INNER + COLUMN)))
+    if kind == "widened":
+        y = b.cast(b.load(Ref("arg1", 0), N * INNER + COLUMN, F32), F64)
     if kind == "scaled":
         scale = b.load(Ref("arg0", 0), INNER, F32)
         x, y = b.op("mul", x, scale), b.op("mul", y, scale)
     product = b.op("mul", x, y)
     if kind == "all three":
         product = b.op("mul", product, b.load(Ref("arg0", 0), ROW + COLUMN + INNER, F32))
-    total = b.reduce([product], ["i2"], combine(how, F32))
+    total = b.reduce([product], ["i2"], combine(how, F64 if kind.startswith("wide") else F32))
     if kind == "used twice":
         total = b.op("add", total, b.reduce([product], ["i2"], combine("max", F32)))
     b.store(Ref("buf0", 0), (COLUMN * N + ROW) if kind == "transposed" else N * ROW + COLUMN, total)
@@ -46,6 +50,8 @@ def kernel(kind: str = "", how: str = "sum") -> Kernel:
         ("", "sum", ("i0", "i1", "i2")),
         ("transposed", "sum", ("i1", "i0", "i2")),  # columns are what the result is contiguous along
         ("scaled", "sum", ("i0", "i1", "i2")),
+        ("wide", "sum", ("i0", "i1", "i2")),
+        ("widened", "sum", None),  # Triton computes no product of such factors
         ("", "max", None),
         ("all three", "sum", None),
         ("used twice", "sum", None),

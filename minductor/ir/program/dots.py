@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from minductor.core.dtypes import F32, F64
+from minductor.core.dtypes import F32, F64, DType
 from minductor.core.expressions.expr import as_int, linear
 from minductor.core.expressions.hints import estimate
 from minductor.ir.program.build import is_standard_combine
-from minductor.ir.program.nodes import Axis, Body, Check, Kernel, Op, Reduce, Scan, Store
+from minductor.ir.program.nodes import Axis, Body, Check, Kernel, Load, Op, Reduce, Scan, Store, all_ops
 
 Side: TypeAlias = Literal["left", "right"]
 MIN_ROWS_AND_COLUMNS = 8  # with fewer, most of a matrix unit's work would be on padding
@@ -88,7 +88,22 @@ def _is_sum_of_products(op: Op, ops: Sequence[Op]) -> bool:
     factor = ops[op.args[0]]
     if factor.name != "mul" or factor.args[0] == factor.args[1]:
         return False
+    if op.dtype == F64 and any(dtype is None or dtype.itemsize < F64.itemsize for dtype in _loaded(factor, ops)):
+        return False  # Triton lays out factors by the narrowest value behind them, and computes no float64 laid out so
     return all(set(op.attrs.axes) <= set(ops[a].axes) for a in factor.args)
+
+
+def _loaded(op: Op, ops: Sequence[Op]) -> list[DType | None]:
+    """The dtypes of the loads from which an operation computes, with those under masks."""
+    seen: set[int] = set()
+    todo = [*op.args]
+    while todo:
+        position = todo.pop()
+        if position not in seen:
+            seen.add(position)
+            todo += ops[position].args
+    behind = all_ops(Body(tuple(ops[n] for n in sorted(seen))))
+    return [each.dtype for each in behind if isinstance(each.attrs, Load)]
 
 
 def _roles(kernel: Kernel, reduce: int) -> tuple[str, str, str] | None:

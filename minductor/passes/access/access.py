@@ -151,8 +151,10 @@ class _GpuAccesses:
             return Access(outer, "gather", inside=tuple(inside))
         if not block.dims:
             return Access(outer, "scalar", inside=tuple(inside))
-        form = self.form(op, block, context)
-        return Access(outer, "block", inside=tuple(inside), block=block, form=form)
+        found = Access(outer, "block", inside=tuple(inside), block=block, form=self.form(op, block, context))
+        # the digits of a block that is not plain are those of one that starts where the bulk of a row does not
+        is_gather = self.is_aligned and not found.is_plain
+        return Access(outer, "gather", inside=tuple(inside)) if is_gather else found
 
     def form(self, op: Op, block: BlockAccess, context: MaskContext) -> BlockForm:
         """The form in which a block is addressed."""
