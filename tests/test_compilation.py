@@ -145,6 +145,13 @@ def test_a_block_of_one_element_is_stored_at_a_block_of_addresses() -> None:
     assert made.kernels
 
 
+def test_a_scan_of_one_row_is_one_of_a_block_with_one_dimension() -> None:
+    """Triton 3.6 compiles no scan of a block of 1 x 4 elements in a tile of 16 x 4."""
+    made = minductor.compile_only(lambda x: x.cumsum(0), torch.randint(9, (4, 1), dtype=torch.int32).expand(4, 16))
+    assert "tl.associative_scan(tl.reshape(x1, [R0_BLOCK]), 0, " in made.graphs[0].sources["kernels.py"]
+    assert "x2 = tl.reshape(x2, [1, R0_BLOCK])" in made.graphs[0].sources["kernels.py"]
+
+
 def test_a_row_along_which_steps_are_not_constant_has_a_price() -> None:
     """The first row of a scattered slice comes from elsewhere, so that no access is contiguous."""
 

@@ -76,6 +76,8 @@ CASES: dict[str, Case] = {
         scattered,
     ),
     "in place": (lambda x: x.mul_(2).add_(1), random((8, 5))),
+    "a scan of one row": (lambda x: (x.cumsum(0), x.abs().cummin(0)[1]), lambda: (torch.randn(9, 1).expand(9, 16),)),
+    "a scan of one long row": (lambda x: x.cumsum(0), lambda: (torch.randn(2100, 1).expand(2100, 40),)),
 }
 
 

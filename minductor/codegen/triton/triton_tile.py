@@ -29,6 +29,7 @@ from minductor.codegen.triton.triton_values import (
     is_narrow,
     literal,
     narrowed,
+    scanned,
     triton_type,
 )
 from minductor.core.dtypes import F8E5M2, F32, F64, DType
@@ -626,11 +627,10 @@ class TilePrinter:
         dtypes = [self.dtype_of(a) for a in op.args]
         (number,) = self.numbers([attrs.axis])
         values = self.full(op, args, (attrs.axis,), attrs.combine)
-        names = tuple(self.label() for _ in values)
-        given = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        function = self.function(attrs.combine, dtypes)
-        reverse = ", reverse=True" if attrs.reverse else ""
-        self.add(f"{', '.join(names)} = tl.associative_scan({given}, {number}, {function}{reverse})")
+        names, function = tuple(self.label() for _ in values), self.function(attrs.combine, dtypes)
+        has_row = len(self.dims) > 1 and self.numbers(op.axes) == [number]  # one, for all of the tile
+        row = [self.dims[number].parameter, self.shape([attrs.axis])] if has_row else None
+        self.add(*scanned(names, values, number, function, is_reverse=attrs.reverse, row=row))
         before = self.names.get(position)
         if before is None:
             return names

@@ -59,6 +59,27 @@ def is_block_of_one(ops: Sequence[Op], op: Op, tile: Set[str]) -> bool:
     return False
 
 
+def scanned(
+    names: Sequence[str],
+    values: Sequence[str],
+    axis: int,
+    function: str,
+    *,
+    is_reverse: bool,
+    row: Sequence[str] | None,
+) -> list[str]:
+    """The lines of a scan along a dimension of a tile. `row`: the size and the shape of a block of one row.
+
+    Triton 3.6 does not compile the scan of such a block as it is.
+    """
+    if row is not None:
+        values, axis = [f"tl.reshape({value}, [{row[0]}])" for value in values], 0
+    given = values[0] if len(values) == 1 else f"({', '.join(values)})"
+    reverse = ", reverse=True" if is_reverse else ""
+    line = f"{', '.join(names)} = tl.associative_scan({given}, {axis}, {function}{reverse})"
+    return [line, *(f"{name} = tl.reshape({name}, {row[1]})" for name in names if row is not None)]
+
+
 def literal(value: LiteralValue, dtype: DType) -> str:
     """A constant of a dtype, as Python writes it."""
     if isinstance(value, complex):
