@@ -116,12 +116,13 @@ def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
     from pytest_plugin.random_programs.verdict import judge, shrink_bad_program
 
     start = cpu_seconds()
-    torch.set_default_device("cpu")
+    torch.set_default_device(None)  # a program is drawn on the CPU
     program = Name.parse(text).program()
-    if args.device != "cpu" and not program.is_run_by_eager():  # an index out of range ends a process with a GPU
-        return {"program": text, "word": "refused", "why": "", "seconds": 0.0}
-    torch.set_default_device(args.device)
-    program = program.on(args.device)
+    if args.device != "cpu":  # to set it to the CPU would be a mode, in which programs are traced otherwise
+        if not program.is_run_by_eager():  # an index out of range ends a process with a GPU
+            return {"program": text, "word": "refused", "why": "", "seconds": 0.0}
+        torch.set_default_device(args.device)
+        program = program.on(args.device)
     dynamic = True if program.scalable else None
     compiling = compile_function(dynamic=dynamic, backend=args.backend)
     found = judge(program, compiling)

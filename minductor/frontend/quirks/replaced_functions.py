@@ -1,7 +1,7 @@
 """Replaces functions that torch traces otherwise than eager runs them by functions that are traced as eager runs.
 
 Takes the graph that Dynamo hands over, before AOTAutograd traces it, and changes its calls. Gives nothing. Refuses
-nothing. `known_quirks.py` has a row for each function.
+nothing. `known_quirks.py` has a row for each function but `pad`, which is traced as eager runs it, only slowly.
 """
 
 from __future__ import annotations
