@@ -447,7 +447,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("graph-results-not-copied", GRAPH_CHAIN, "WrapperGraphs.given", "step() and not", "step() or not"),
     Mutant("graph-saved-copied", GRAPH_CHAIN, "WrapperGraphs.given", "if self.results is None", "if True"),
     Mutant("graph-pool-for-each", GRAPH_POOL, "Pool.handle", "self._handle is None or", "True or"),
-    Mutant("graph-held-overwritten", GRAPH_POOL, "Pool.overwritten", "> lent.unheld", "> 1 << 20"),
+    Mutant("graph-held-overwritten", GRAPH_POOL, "all_held", "> lent.unheld", "> 1 << 20"),
     Mutant("graph-later-overwritten", GRAPH_POOL, "Pool._list_results", "[place:]", "[place : place + 1]"),
     Mutant(
         "graph-old-results-silent",
@@ -456,14 +456,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "if lent.step < step:",
         "if lent.step > step:",
     ),
-    Mutant("graph-own-result-overwritten", RECORDING, "Take.held", "if lent.is_held", "if False"),
+    Mutant("graph-own-result-overwritten", RECORDING, "Recording.take_again", "if not held", "if True"),
+    Mutant("graph-usual-call-moved", RECORDING, "Recording.take_again", "if not self._lie_there(*args)", "if False"),
+    Mutant("graph-old-take-kept", RECORDING, "Recording.take_again", "lent.step < step", "lent.step > step"),
     Mutant("graph-third-take-lent", RECORDING, "Recording.replay", "== MOST_TAKES", "== 1 << 20"),
     Mutant("graph-saved-outside", GRAPH_CHAIN, "WrapperGraphs.empty_result", "last >= self.results", "False"),
     Mutant("graph-gradient-taken-back", GRAPH_POOL, "Lent.lend", "FOREVER if self._keeps else step", "step"),
     Mutant("graph-result-in-pool", GRAPH_RESULTS, "ResultMemory.empty", "if stream is None", "if True"),
     Mutant("graph-take-by-a-cold-thread", GRAPH_PARTITION, "CapturedPartition._take", " or not case.ran.value", ""),
-    Mutant("graph-sizes-alike", GRAPH_PARTITION, "CapturedPartition._case", "*args[self.about.tensors :]", "*args[:0]"),
-    Mutant("graph-streams-alike", GRAPH_PARTITION, "CapturedPartition._case", "key = (stream,", "key = (0,"),
+    Mutant(
+        "graph-sizes-alike", GRAPH_PARTITION, "CapturedPartition.__call__", "*args[self.about.tensors :]", "*args[:0]"
+    ),
+    Mutant("graph-streams-alike", GRAPH_PARTITION, "CapturedPartition.__call__", "key = (stream,", "key = (0,"),
     Mutant("partition-write-forgotten", PARTITIONS, "_kept_roots", "not given.is_donated", "given.is_donated"),
     Mutant("partition-view-of-copy", PARTITIONS, "_function", "roots[line.name] not in made", "not made"),
     # --- wrappers in C++ for GPUs

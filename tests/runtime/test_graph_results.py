@@ -137,6 +137,17 @@ def test_within_a_marked_step_another_take_serves() -> None:
     assert not wrapper.warned and not wrapper.driver.did("forbid") and len(wrapper.driver.did("replay")) == 4
 
 
+def test_a_result_of_an_earlier_step_is_taken_back_even_if_another_take_is_free() -> None:
+    """So whether a reader gets an error does not depend on how many takes there are."""
+    wrapper = Wrapper(RecordingDriver(marks=1))
+    part, x = partition(wrapper), torch.ones(4)
+    held = [wrapper.call(part, x)[0] for _ in range(3)]
+    del held[2]
+    wrapper.driver.marks += 1
+    assert wrapper.call(part, x)[0].tolist() == [2.0] * 4
+    assert len(wrapper.driver.did("forbid")) == 1 and len(wrapper.driver.did("record")) == 2
+
+
 def test_a_thread_that_is_cold_records_no_take() -> None:
     wrapper = Wrapper()
     part, x, held = partition(wrapper), torch.zeros(4), list[Tensor]()
@@ -192,6 +203,7 @@ def test_a_result_that_is_the_next_input() -> None:
 
 FAULTS: dict[str, Callable[[], object]] = {
     "graph-own-result-overwritten": test_a_view_holds_a_result,
+    "graph-old-take-kept": test_a_result_of_an_earlier_step_is_taken_back_even_if_another_take_is_free,
     "graph-third-take-lent": test_results_that_are_held_for_good_are_copied_from_the_third_on,
     "graph-saved-outside": test_what_is_saved_for_a_backward_lies_in_the_pool,
     "graph-gradient-taken-back": test_a_gradient_may_be_kept_beyond_a_marked_step,

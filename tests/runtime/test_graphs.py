@@ -483,6 +483,7 @@ def test_a_freed_wrapper_frees_its_pool() -> None:
 FAULTS: dict[str, Callable[[], object]] = {
     "graph-not-replayed": test_the_second_call_records_and_later_ones_replay,
     "graph-inputs-not-copied": test_the_second_call_records_and_later_ones_replay,
+    "graph-usual-call-moved": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
     "graph-moved-input-unseen": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
     "graph-moves-not-counted": test_an_input_that_moves_once_is_recorded_again_and_then_copied,
     "graph-cold-thread-records": test_a_thread_runs_the_function_before_it_records,

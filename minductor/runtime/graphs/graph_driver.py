@@ -85,6 +85,15 @@ def lie_there(numbers: Sequence[int], addresses: Sequence[int]) -> Callable[...,
     return lambda *args: [args[number].data_ptr() for number in numbers] == places
 
 
+def marked_steps() -> int:
+    """How often torch.compiler.cudagraph_mark_step_begin() was called.
+
+    Torch counts the calls, downwards, in a module that this function of torch's imports.
+    """
+    module = sys.modules.get(_COUNTING)
+    return -module.MarkStepBox.mark_step_counter if module is not None else 0
+
+
 @dataclass(slots=True)
 class TorchDriver:
     """GPUs of NVIDIA, by torch.cuda. Graphs are recorded on a stream of each device's own. `places`: `lie_there`."""
@@ -95,7 +104,7 @@ class TorchDriver:
     def current_stream(self, device: str) -> Stream:
         number = _number(device)
         number = torch.cuda.current_device() if number is None else number
-        return Stream(number, torch._C._cuda_getCurrentRawStream(number))
+        return _stream(number, torch._C._cuda_getCurrentRawStream(number))
 
     def is_recording(self) -> bool:
         return torch._C._cuda_isCurrentStreamCapturing()
@@ -153,8 +162,13 @@ class TorchDriver:
             raise RuntimeError(message)
         forbid(tensor.untyped_storage()._cdata, message)
 
-    def step(self) -> int:
-        return marked_steps()
+    step = staticmethod(marked_steps)
+
+
+@functools.lru_cache(maxsize=256)
+def _stream(device: int, handle: int) -> Stream:
+    """A Stream, which is asked for at each call."""
+    return Stream(device, handle)
 
 
 @functools.lru_cache(maxsize=64)
@@ -176,15 +190,6 @@ def clear_workspaces() -> None:
     A recording then takes it from its own pool, where no other pool's replay writes, and leaves nothing in the pool.
     """
     torch._C._cuda_clearCublasWorkspaces()
-
-
-def marked_steps() -> int:
-    """How often torch.compiler.cudagraph_mark_step_begin() was called.
-
-    Torch counts the calls, downwards, in a module that this function of torch's imports.
-    """
-    module = sys.modules.get(_COUNTING)
-    return -module.MarkStepBox.mark_step_counter if module is not None else 0
 
 
 @contextmanager

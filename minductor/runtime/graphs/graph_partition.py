@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from minductor.runtime.graphs.graph_driver import GraphDriver, RecordFailed, Stream
-from minductor.runtime.graphs.graph_pool import Lent, Pool, storage_of
+from minductor.runtime.graphs.graph_pool import Lent, Pool, all_held, storage_of
 from minductor.runtime.graphs.graph_recording import About, Recording, Take, objection, recording_for
 from minductor.runtime.graphs.graph_results import ResultMemory
 
@@ -101,23 +101,26 @@ class CapturedPartition:
         if driver.is_recording():  # the user records this call
             return self.about.function(*args)
         stream = driver.current_stream(self.about.device)
+        key = (stream, *args[self.about.tensors :])
         with self.shared.lock:
-            case = self._case(stream, args)
-            results = self._replayed(case, stream, args) if case is not None else None
+            case = self._cases.get(key)
+            if case is None:
+                self._begin(key, stream, args)
+                results = None
+            elif case.latest is not None and (take := case.latest.take_again(args, step := driver.step())) is not None:
+                results = case.latest.replay(driver, take, args, step)
+            else:
+                results = self._replayed(case, stream, args)
         return self.about.function(*args) if results is None else results
 
-    def _case(self, stream: Stream, args: Sequence[Any]) -> _Case | None:
-        """The earlier calls with these sizes; None if there is none, or no room for another."""
-        key = (stream, *args[self.about.tensors :])
-        if (found := self._cases.get(key)) is not None:
-            return found
+    def _begin(self, key: tuple[Any, ...], stream: Stream, args: Sequence[Any]) -> None:
+        """Notes the first call with some sizes, if there is room for another."""
         if len(self._cases) >= MOST_SIZES:
             self._note(f"no more than {MOST_SIZES} sizes are recorded; others run without a CUDA graph")
-            return None
+            return
         addresses = [tensor.data_ptr() for tensor in args[: self.about.tensors]]
         case = self._cases[key] = _Case(self.shared.pool(stream), addresses)
         case.ran.value = True
-        return None
 
     def _replayed(self, case: _Case, stream: Stream, args: Sequence[Any]) -> tuple[torch.Tensor, ...] | None:
         """The results of a replay, after a recording if that is needed; None if the function has to run."""
@@ -157,7 +160,7 @@ class CapturedPartition:
         """A take whose replay overwrites nothing that somebody holds; a new one if results outside of the pool are."""
         is_pool_held = False
         for take in recording.takes:
-            held, own = recording.pool.overwritten(take.entry), take.held
+            held, own = all_held(take.entry.endangered), all_held(take.own)
             if held and self._is_held(recording.pool, held, step):
                 is_pool_held = True
             elif not own or not self._is_held(recording.pool, own, step):

@@ -115,10 +115,13 @@ class Pool:
         if is_here:
             self.storages.add(lent.storage)
 
-    def overwritten(self, entry: PoolEntry) -> list[Lent]:
-        """The results that somebody holds and that a replay of `entry` may overwrite."""
-        count = torch._C._storage_Use_Count  # asked for each result at each replay
-        return [lent for lent in entry.endangered if count(lent.storage) > lent.unheld]
+
+def all_held(results: Sequence[Lent]) -> Sequence[Lent]:
+    """The results that somebody holds. Asked for each result at each call."""
+    if not results:
+        return ()
+    count = torch._C._storage_Use_Count
+    return [lent for lent in results if count(lent.storage) > lent.unheld]
 
 
 def storage_of(tensor: torch.Tensor) -> int:

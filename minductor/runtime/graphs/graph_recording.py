@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from minductor.runtime.graphs.graph_driver import GraphDriver, Stream
-from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, copied_out, storage_of
+from minductor.runtime.graphs.graph_pool import Lent, Pool, PoolEntry, all_held, copied_out, storage_of
 from minductor.runtime.graphs.graph_results import ResultMemory
 
 # 1 if elements of a tensor certainly share memory, which torch then copies nothing into
@@ -81,11 +81,6 @@ class Take:
     own: Sequence[Lent]
     lent: Sequence[Lent]
 
-    @property
-    def held(self) -> list[Lent]:
-        """The results that lie outside of the pool and that somebody holds."""
-        return [lent for lent in self.own if lent.is_held]
-
 
 @dataclass(eq=False)
 class Recording:
@@ -106,6 +101,24 @@ class Recording:
     takes: list[Take] = field(default_factory=list[Take])
     times: int = 1
     is_full: bool = False
+
+    def take_again(self, args: Sequence[Any], step: int) -> Take | None:
+        """The take for a call that finds everything as calls mostly do; None: the partition has to look closer.
+
+        The inputs lie where they lay, nobody holds what the replay may overwrite in the pool, and of the takes before
+        it only results that may not be taken back are held. Asked at each call, where a call of Python's counts.
+        """
+        if not self._lie_there(*args):
+            return None
+        for take in self.takes:
+            if all_held(take.entry.endangered):
+                return None
+            held = all_held(take.own)
+            if not held:
+                return take
+            if any(lent.step < step for lent in held):
+                return None
+        return None
 
     def moved(self, args: Sequence[Any]) -> list[int]:
         """The inputs that would have to lie where they lay, and do not."""
