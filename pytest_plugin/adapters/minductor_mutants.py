@@ -469,6 +469,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("graph-streams-alike", GRAPH_PARTITION, "CapturedPartition.__call__", "key = (stream,", "key = (0,"),
     Mutant("partition-write-forgotten", PARTITIONS, "_kept_roots", "not given.is_donated", "given.is_donated"),
+    Mutant(
+        "partition-takes-read-inputs", PARTITIONS, "_function", "order.keys().isdisjoint(", "set[str]().isdisjoint("
+    ),
     Mutant("partition-view-of-copy", PARTITIONS, "_function", "roots[line.name] not in made", "not made"),
     # --- wrappers in C++ for GPUs
     Mutant("native-devices-mixed", MEMORY, "_Planner._device_of", "if len(devices) == 1", "if devices"),

@@ -51,9 +51,22 @@ def test_each_partition_is_a_function_and_the_rest_runs_between_them() -> None:
     assert captured[0] == ("0", "('arg0_1', 'arg1_1')")
     call = call_of(text)
     assert "with torch.cuda.device(0):" in call  # entered once
-    assert any("captured_0(arg0_1, arg1_1)" in line for line in call)
+    assert any("captured_0(*args)" in line for line in call) and call[2] == "args.clear()"
     assert any("multinomial" in line for line in call) and call[-1].startswith("return given((")
     assert "the host waits for a check of its input" in text  # with its reason
+
+
+def check_inputs_read_twice() -> None:
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return cut(x, w) * x
+
+    call = call_of(wrapper(fn, torch.randn(8, 8), torch.randn(8, 8)))
+    assert call[:2] == ["arg0_1, arg1_1 = args", "args.clear()"]
+    assert any("captured_0(arg0_1, arg1_1)" in line for line in call)
+
+
+def test_inputs_that_somebody_else_reads_have_names() -> None:
+    check_inputs_read_twice()
 
 
 def test_without_the_option_there_is_no_function() -> None:
@@ -129,6 +142,7 @@ def test_a_view_behind_a_partition() -> None:
 
 
 FAULTS = {
+    "partition-takes-read-inputs": check_inputs_read_twice,
     "partition-write-forgotten": check_writes_and_views,
     "partition-view-of-copy": check_view_behind_a_partition,
 }

@@ -31,7 +31,8 @@ class PartitionFunction:
     `written`: those of `tensors` that the function writes and that somebody reads behind it. `nodes`: for each result
     an ATen node that computes it, or "". `kept`: by the name of a storage that it allocates and that only the caller
     uses behind it, the number of the last value in it that the graph returns. `end`: the number, in the plan, of the
-    first line behind the partition.
+    first line behind the partition. `takes_all`: the graph's inputs are its arguments, in order, and nobody else reads
+    them.
     """
 
     number: int
@@ -47,6 +48,7 @@ class PartitionFunction:
     nodes: tuple[str, ...]
     kept: Mapping[str, int]
     end: int
+    takes_all: bool
 
     @property
     def name(self) -> str:
@@ -135,11 +137,17 @@ def _function(
     needed_inside = {name for line in inside for name in (*used_tensors(line), *_old(line))}
     body = tuple(_kept(inside, made.keys() | needed_inside, escaping - needed_inside))
     used = dict.fromkeys(name for line in body for name in (*used_tensors(line), *_old(line)))
+    numbers = _numbers(body)
+    order = {given.name: place for place, given in enumerate(plan.inputs)}
     tensors = tuple(name for name in used if name not in made and name not in constants)
+    tensors = tuple(sorted(tensors, key=lambda name: order.get(name, len(order))))
     changed = {roots.get(name, name) for line in body for name in _changed(line, written)}
     kept = _kept_roots(plan, end, made)
     owners = _roots(plan.lines)
-    inputs = {given.name for given in plan.inputs}
+    rest = (*plan.lines[: end - len(inside)], *plan.lines[end:])
+    takes_all = (*tensors, *numbers) == tuple(order) and order.keys().isdisjoint(
+        name for x in rest for name in _named(x)
+    )
     lies_in = [owners.get(name, name) for name in tensors]
     return PartitionFunction(
         number,
@@ -147,14 +155,15 @@ def _function(
         body,
         tuple(above),
         tensors,
-        tuple(name if name in inputs else "" for name in lies_in),
-        _numbers(body),
+        tuple(name if name in order else "" for name in lies_in),
+        numbers,
         results,
         tuple(sorted(gone - made.keys())),
         tuple(name for name in tensors if name in changed and owners.get(name, name) in kept),
         tuple(_node(body, name, roots, written) for name in results),
         _kept_results(plan, body, end, owners),
         end,
+        takes_all and not above,
     )
 
 

@@ -126,6 +126,7 @@ class _Emitter:
         self.stale: frozenset[str] = frozenset()  # the storages that the text fills with zeros
         self.has_graphs = env.options.cudagraphs and bool(plan.partitions)
         self.functions: list[str] = []  # the lines of the functions of partitions
+        self.passes_all = False  # `call` passes its arguments to the only partition as they are
         self.kept: Mapping[str, int] = {}  # `PartitionFunction.kept` of the one that is printed
         self.variants: list[str] = []  # the lines of the functions that run variants
         self.dispatched: dict[str, str] = {}  # by the digest of a dispatch the function that it calls
@@ -149,9 +150,10 @@ class _Emitter:
         yield from functions
         yield from self.opening(self.plan, "call", "args")
         names = [given.name for given in self.plan.inputs]
-        if names:
+        if names and not self.passes_all:
             yield f"    {', '.join(names)}{',' if len(names) == 1 else ''} = args"
-        yield "    args.clear()"
+        if not self.passes_all:
+            yield "    args.clear()"
         yield from body
 
     def heading(self) -> Iterator[str]:
@@ -227,8 +229,13 @@ class _Emitter:
         self.functions += ["", "", *recorded(function)]
         for line in function.above:
             yield from self.line(line)
+        passes_all = function.takes_all and not self.verify_memory
+        self.passes_all |= passes_all
+        given = "*args" if passes_all else given
         yield f"{results}{comma}{' = ' if results else ''}captured_{function.number}({given})"
-        if function.dropped:
+        if passes_all:
+            yield "args.clear()"
+        elif function.dropped:
             yield f"del {', '.join(function.dropped)}"
 
     def watched(self, line: Line, stored: Collection[str]) -> Iterator[str]:

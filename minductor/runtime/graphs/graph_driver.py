@@ -100,14 +100,13 @@ class TorchDriver:
 
     places: Callable[[Sequence[int], Sequence[int]], Callable[..., bool]] = lie_there
     _streams: dict[int, torch.cuda.Stream] = field(default_factory=dict[int, torch.cuda.Stream])
+    is_recording = staticmethod(getattr(torch._C, "_cuda_isCurrentStreamCapturing", bool))  # asked at each call
+    step = staticmethod(marked_steps)
 
     def current_stream(self, device: str) -> Stream:
         number = _number(device)
         number = torch.cuda.current_device() if number is None else number
         return _stream(number, torch._C._cuda_getCurrentRawStream(number))
-
-    def is_recording(self) -> bool:
-        return torch._C._cuda_isCurrentStreamCapturing()
 
     def make_pool(self) -> Any:
         return torch.cuda.graph_pool_handle()
@@ -161,8 +160,6 @@ class TorchDriver:
         if forbid is None:
             raise RuntimeError(message)
         forbid(tensor.untyped_storage()._cdata, message)
-
-    step = staticmethod(marked_steps)
 
 
 @functools.lru_cache(maxsize=256)

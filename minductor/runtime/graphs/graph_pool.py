@@ -116,10 +116,8 @@ class Pool:
             self.storages.add(lent.storage)
 
 
-def all_held(results: Sequence[Lent]) -> Sequence[Lent]:
+def all_held(results: Sequence[Lent]) -> list[Lent]:
     """The results that somebody holds. Asked for each result at each call."""
-    if not results:
-        return ()
     count = torch._C._storage_Use_Count
     return [lent for lent in results if count(lent.storage) > lent.unheld]
 

@@ -111,7 +111,7 @@ class Recording:
         if not self._lie_there(*args):
             return None
         for take in self.takes:
-            if all_held(take.entry.endangered):
+            if take.entry.endangered and all_held(take.entry.endangered):
                 return None
             held = all_held(take.own)
             if not held:
