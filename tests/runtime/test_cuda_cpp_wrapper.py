@@ -204,7 +204,8 @@ def check_partitions(gpu: FakeGpu, folder: Path) -> None:
         torch.testing.assert_close(made, expected)
     text = seen[0].sources["wrapper.cpp"]
     assert "static bool partition_0(" in text and "md_captured(md, 2" in text
-    assert len(driver.did("replay")) == 2 * 5 and len(driver.outside_places) == 3  # a take each, for two that are held
+    # a take each, for two that are held; more if the rows happened to lie at one address in the first two calls
+    assert len(driver.did("replay")) == 2 * 5 and len(driver.outside_places) >= 3
 
 
 def test_partitions_are_recorded(gpu: FakeGpu, tmp_path: Path) -> None:
